@@ -33,24 +33,17 @@ def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> sc
 
 
 def point(
-    method: str,
-    budget: int = 0,
-    policy: str = "",
-    trigger: str = "",
-    *,
-    seed: int = 0,
-    base: str = "",
-    seeds: int = 1,
-    name: str = "",
+    method: str, budget: int = 0, policy: str = "", trigger: str = "", base: str = "", seeds: int = 1, **about: Any
 ) -> schema.OperatingPoint:
-    """An operating point as it is decoded, named after its settings unless told otherwise, as those of ``config`` are:
-    ``infllm-K8``, ``utaca-K64-sub16-two_way``, ``agreement-K8-sub2``, ``no_detector-K8-sub2-every40``, ``snapkv-512``.
+    """An operating point as it is decoded, named after its settings unless ``about`` says otherwise, as those of
+    ``config`` are: ``infllm-K8``, ``utaca-K64-sub16-two_way``, ``agreement-K8-sub2``, ``no_detector-K8-sub2-every40``,
+    ``snapkv-512``.
     """
     settings = schema.PointSettings(method, budget, policy, trigger, base, seeds)
     blocks = f"K{budget}" if settings.in_blocks else str(budget or "")
     trigger_name = settings.detector or settings.beside.replace(" ", "")
-    parts = [settings.decoder, blocks, policy.replace(".", ""), trigger_name]
-    return schema.OperatingPoint(**vars(settings), name=name or "-".join(filter(None, parts)), seed=seed)
+    name = "-".join(filter(None, [settings.decoder, blocks, policy.replace(".", ""), trigger_name]))
+    return schema.OperatingPoint(**vars(settings), **{"name": name, "seed": 0} | about)
 
 
 def decoding(**sections: Sequence[schema.OperatingPoint]) -> dict[str, Any]:

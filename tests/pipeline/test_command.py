@@ -15,7 +15,6 @@ from typing import Any
 
 import openai
 import pytest
-from browser import CHROMIUM, Browser
 from commands import ENVIRONMENT, call, snakemake, typed
 from configs import planned
 from conftest import ROOT
@@ -34,7 +33,6 @@ from utaca.decoding.triggers import Margin
 from utaca.judging.rules import tasks
 from utaca.readers.load import Reader
 
-BIRTH, STUDIES = "Emma Thompson was born on May 3, 1959.", "Emma Thompson studied at Harvard University."
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
 
 
@@ -43,29 +41,16 @@ def memory(tiny: Reader) -> Any:
     return utaca.prefill(tiny, DOCUMENT)
 
 
-@pytest.mark.parametrize(
-    ("trigger", "expected"),
-    [("agreement", utaca.Agreement()), ("agreement.2", utaca.Agreement(2)), ("every.3", utaca.Every(3))],
-)
-def test_a_trigger_comes_with_the_proportion_of_the_papers_policy(
-    tiny: Reader, trigger: str, expected: utaca.Trigger
-) -> None:
-    choice = choose(tiny, trigger=trigger)
-    most = BUDGETS["tiny"]
-    assert choice.options == {
-        "trigger": expected, "budget": most,
-        "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(most // 4),
-    }  # fmt: skip
-
-
-def test_shipped_detectors_are_their_readers_triggers(tiny: Reader) -> None:
+def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
+    usual = {"budget": BUDGETS["tiny"], "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(2)}
+    triggers = {"agreement": utaca.Agreement(), "agreement.2": utaca.Agreement(2), "every.3": utaca.Every(3)}
+    for trigger, expected in {**triggers, "margin.9": Margin(9)}.items():
+        assert choose(tiny, trigger=trigger).options == usual | {"trigger": expected}
+    assert choose(tiny, trigger="never", budget=3, max_new_tokens=5).options == {"budget": 3, "max_new_tokens": 5}
     shipped = detectors(tiny.identity)
     assert set(shipped) == {"utaca", "needed_chained"}
     assert choose(tiny).trigger == "needed_chained"
     assert choose(tiny, trigger=str(shipped["utaca"])).options["trigger"].detector.settings.label == "judged"
-
-
-def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(tiny: Reader) -> None:
     other = SimpleNamespace(identity="other", settings=replace(tiny.settings, name="other"))
     choice = choose(other)
     assert choice.options["budget"] == BUDGET
@@ -74,26 +59,6 @@ def test_a_reader_without_detectors_says_so_and_answers_under_a_fixed_budget(tin
     with pytest.raises(utaca.UserError, match="needs a trigger too"):
         choose(other, policy="sub.2")
     assert choose(other, trigger="margin").options["trigger"] == Margin(MARGIN)
-
-
-def test_never_is_a_fixed_budget(tiny: Reader, memory: Any) -> None:
-    choice = choose(tiny, trigger="never", budget=3, max_new_tokens=5)
-    assert choice.options == {"budget": 3, "max_new_tokens": 5}
-    answer = utaca.generate(memory, QUESTION, **choice.options)
-    assert {token.k for token in answer.trace} == {3}
-
-
-def test_a_margin_expands_the_tokens_below_its_threshold(tiny: Reader, memory: Any) -> None:
-    always, never = (
-        utaca.generate(memory, QUESTION, **choose(tiny, trigger=f"margin.{threshold}", policy="set.1").options)
-        for threshold in ("1000", "0")
-    )
-    assert all(token.k == BUDGETS["tiny"] for token in always.trace)
-    assert [token.k for token in never.trace[1:]] == [1] * (len(never.trace) - 1)
-    assert never.rollbacks == 0
-    some = utaca.generate(memory, QUESTION, **choose(tiny, trigger="margin.9", policy="set.1").options)
-    assert all(token.margin >= 9 for token in some.trace if token.k == 1)
-    assert all(token.tentative.margin < 9 for token in some.trace if token.rolled_back)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +113,6 @@ HTML = (
 )
 def test_a_document_of_every_kind_is_read(name: str, content: bytes, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    assert documents.read([tmp_path / name]) == text
     assert documents.read([tmp_path / name, tmp_path / name]) == f"{text}\n\n{text}"
 
 
@@ -208,8 +172,14 @@ def ask(*options: str, stdin: str = "") -> Any:
 
 
 def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -> None:
-    done = ask("--trigger", "margin")
+    halves = DOCUMENT[: len(DOCUMENT) // 2], DOCUMENT[len(DOCUMENT) // 2 :]
+    for name, half in zip("ab", halves, strict=True):
+        Path(f"{name}.txt").write_text(half, encoding="utf-8")
+    assert ask("--trigger", "never", "--no-cache", "--document", "a.txt", "b.txt").stdout == f"{ANSWER}\n"
+    assert not Path("cache").exists()
+    done = ask("--trigger", "margin", "--save", "trace.html")
     assert done.exit_code == 0
+    assert Path("trace.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert done.stdout == f"{ANSWER}\n"
     assert "rolled back" in done.stderr
     assert "reading: 100%" in done.stderr
@@ -219,27 +189,17 @@ def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -
     assert "a fixed budget" in again.stderr
 
 
-def test_further_files_come_before_the_question(prepared: Path) -> None:
-    halves = DOCUMENT[: len(DOCUMENT) // 2], DOCUMENT[len(DOCUMENT) // 2 :]
-    for name, half in zip("ab", halves, strict=True):
-        Path(f"{name}.txt").write_text(half, encoding="utf-8")
-    done = ask("--trigger", "never", "--no-cache", "--document", "a.txt", "b.txt")
-    assert done.stdout == f"{ANSWER}\n"
-    assert not Path("cache").exists()
-
-
 def test_lines_of_json_are_the_tokens_of_generate(prepared: Path, memory: Any, tiny: Reader) -> None:
     options = {"trigger": "margin.12", "policy": "set.1", "budget": 4}
     done = ask("--json", *(word for name, value in options.items() for word in (f"--{name}", str(value))))
     *tokens, totals = map(json.loads, done.stdout.splitlines())
     expected = utaca.generate(memory, QUESTION, **choose(tiny, **options).options)
-    assert [token["id"] for token in tokens] == [token.token for token in expected.trace]
-    assert [token["k"] for token in tokens] == [token.k for token in expected.trace]
-    assert [bool(token["rejected"]) for token in tokens] == [token.rolled_back for token in expected.trace]
+    shown = [(token["id"], token["k"], bool(token["rejected"])) for token in tokens]
+    assert shown == [(token.token, token.k, token.rolled_back) for token in expected.trace]
     assert totals["text"] == "".join(token["text"] for token in tokens) == expected.text
     assert totals["rollbacks"] == expected.rollbacks > 0
     assert totals["mean_selected_tokens"] == pytest.approx(expected.mean_selected_tokens, abs=0.01)
-    assert (totals["budget"], totals["policy"], totals["trigger"]) == (4, "set.1", "margin.12")
+    assert options.items() <= totals.items()
     assert totals["finish"] == "eos"
     assert json.loads(ask("--json", "--max-new-tokens", "2").stdout.splitlines()[-1])["finish"] == "length"
 
@@ -250,16 +210,15 @@ class Terminal(io.StringIO):
 
 
 def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, choice = Terminal(), choose(tiny, trigger="every.7")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert asking.colours(Terminal())
+    assert asking.colours(out)
     assert not asking.colours(io.StringIO())
     for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            assert not asking.colours(Terminal())
-    out = Terminal()
-    choice = choose(tiny, trigger="every.7")
+            assert not asking.colours(out)
     tokens = utaca.generate(memory, QUESTION, **choice.options).trace
     tokens[1].text = "\x1b[2J"
     show = asking.shaded(out, choice)
@@ -268,20 +227,6 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"
     assert "\x1b[4m" in out.getvalue() or ";4m" in out.getvalue(), "a rollback is underlined"
     assert "\x1b[2J" not in out.getvalue(), "an answer does not steer the terminal"
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; on Debian: apt-get install chromium")
-def test_the_page_of_an_answer_opens(prepared: Path, tmp_path: Path) -> None:
-    done = ask("--trigger", "margin", "--save", "trace.html")
-    assert done.exit_code == 0, done.stderr
-    with Browser(tmp_path) as browser:
-        browser.open(tmp_path / "trace.html")
-        browser.wait(lambda: browser.run("!!document.querySelector('.token.here')"))
-        assert QUESTION in browser.text("#about-document")
-        assert "K_max=8, sub.2, margin" in browser.text("#lanes")
-        assert browser.text(".lane .answer").startswith("The\n birth\n date")
-        assert browser.run("document.getElementById('where').hidden")
-        assert not browser.complaints
 
 
 @pytest.mark.parametrize(
@@ -302,21 +247,16 @@ def test_a_bad_option_is_named_in_a_sentence(prepared: Path, options: list[str],
     assert done.stdout == ""
 
 
-def test_a_reader_that_is_none_and_an_empty_question_are_named(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_a_reader_that_is_none_and_an_empty_question_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    readme = str(ROOT / "README.md")
-    done = typed("ask", "--reader", "no/reader", "--document", readme, "Who?")
+    words = ["--document", str(ROOT / "README.md")]
+    done = typed("ask", "--reader", "no/reader", *words, "Who?")
     assert done.exit_code == 2
     assert "is neither a local folder nor available from the hub" in done.stderr
-    assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", readme, " ").stderr
+    assert "the question is empty" in typed("ask", "--reader", "tiny", *words, " ").stderr
 
 
 # The cache
-
-
-def entries(folder: str = "kept") -> list[Path]:
-    return sorted(Path(folder).glob("*"), key=lambda path: path.stat().st_mtime_ns)
 
 
 def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
@@ -325,15 +265,14 @@ def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
     assert "Read before" not in first.stderr
     assert "Read before" in again.stderr
     assert first.stdout == again.stdout
-    (entry,) = entries()
+    (entry,) = Path("kept").iterdir()
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
         entry.write_bytes(damaged)
         done = ask(*options)
         assert "is damaged; it is read anew" in done.stderr
         assert done.stdout == first.stdout
-        assert entries() == [entry]
-    assert entry.stat().st_size == len(whole)
+        assert entry.stat().st_size == len(whole)
 
 
 def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path) -> None:
@@ -345,51 +284,47 @@ def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path) -> None:
         return "Read before" in ask(*options, "--cache-size", size).stderr
 
     assert not read("a")
-    room = str(int(2.5 * entries()[0].stat().st_size))
-    assert not read("b", room)
-    assert read("a", room)
-    assert not read("c", room)
-    assert len(entries()) == 2
-    assert read("a", room)
-    assert not read("b", room), "it had left for c"
-    before = entries()
+    room = str(int(2.5 * next(Path("kept").iterdir()).stat().st_size))
+    # b leaves for c.
+    assert [read(name, room) for name in "bacab"] == [False, True, False, True, False]
+    before = set(Path("kept").iterdir())
+    assert len(before) == 2
     done = ask(*options, "--cache-size", "1000", "--document", "-", stdin=f"d {DOCUMENT}")
     assert "for which the cache has no room; it is not kept" in done.stderr
-    assert entries() == before
+    assert set(Path("kept").iterdir()) == before
 
 
-@pytest.mark.parametrize(("size", "number"), [("8GiB", 2**33), ("500M", 500 * 2**20), ("0", 0), ("1.5 kb", 1536)])
-def test_sizes_are_read(size: str, number: int) -> None:
-    assert bytes_of(size) == number
+def test_sizes_are_read() -> None:
+    sizes = {"8GiB": 2**33, "500M": 500 * 2**20, "0": 0, "1.5 kb": 1536}
+    assert {size: bytes_of(size) for size in sizes} == sizes
 
 
 # The command as a whole
 
 
-def test_help_is_a_screen_and_light() -> None:
-    code = "import sys; from utaca.app.main import run\ntry: run()\nfinally: print('torch' in sys.modules)"
+def test_help_is_a_screen_and_composing_a_config_light() -> None:
+    code = "import sys; from pathlib import Path; from utaca.app.main import run\n"
+    code += "from utaca.settings.compose import compose; compose({}, Path('.'))\n"
+    code += "try: run()\nfinally: print('torch' in sys.modules)"
     done = call(ROOT, sys.executable, "-c", code, "--help")
     assert done.stdout.endswith("False\n")
     lines = done.stdout.splitlines()
     assert len(lines) <= 24
     assert not any(line.endswith("...") for line in lines[1:]), "a command's sentence is cut"
     assert all(name in done.stdout for name in get_command(app).commands)
-
-
-def test_the_version_is_the_packages() -> None:
     assert typed("--version").stdout == "utaca 0.1.0\n"
 
 
 def start(*arguments: str, **pipes: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "utaca", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE, **pipes)
+    pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, **pipes)
 
 
-def test_an_interrupt_ends_quietly() -> None:
+def test_an_interrupt_and_a_broken_pipe_end_quietly() -> None:
     # A shell's background jobs ignore interrupts, and so would the command.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with start("ask", "--reader", "tiny", "--document", "-", "Who?", **pipe) as process:
+    with start("ask", "--reader", "tiny", "--document", "-", "Who?", stdin=subprocess.PIPE) as process:
         # More than a pipe holds: once it is written, the command waits for the rest of its document.
         process.stdin.write(DOCUMENT * 100)
         process.stdin.flush()
@@ -397,20 +332,16 @@ def test_an_interrupt_ends_quietly() -> None:
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
     assert complaint.strip() == ""
-
-
-def test_a_broken_pipe_ends_quietly() -> None:
-    with start("fetch", stdout=subprocess.PIPE) as process:
+    with start("fetch") as process:
         process.stdout.close()
-        complaint = process.stderr.read()
-    assert complaint == ""
+        assert process.stderr.read() == ""
 
 
 def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
     task = {"task": "score", "question": "Birth place?", "attribute": "birth place"}
     task |= {"prediction": "Rome.", "reference": "Rome"}
     messages = [{"role": "user", "content": f"The task:\n\n```json\n{json.dumps(task)}\n```"}]
-    with start("serve-rules", "--port", "0", stdout=subprocess.PIPE) as process:
+    with start("serve-rules", "--port", "0") as process:
         address = process.stdout.readline().split()[-1]
         try:
             client = openai.OpenAI(base_url=address, api_key="-", max_retries=0)
@@ -420,10 +351,9 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
             assert done.stdout == f"{address}: model utaca-reference answers.\n"
             with pytest.raises(openai.NotFoundError, match="there is no model other"):
                 client.chat.completions.create(model="other", messages=messages)
-            with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
-                client.post("/chat/completions", body=[], cast_to=object)
-            with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
-                client.chat.completions.create(model="utaca-reference", messages=[])
+            for body in ([], {"model": "utaca-reference", "messages": []}):
+                with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
+                    client.post("/chat/completions", body=body, cast_to=object)
         finally:
             process.terminate()
 

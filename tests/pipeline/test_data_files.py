@@ -41,19 +41,13 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data"
 
 
-def test_a_line_that_is_added_is_read_and_a_comment_is_none(data: Path) -> None:
-    before = data_files.read("biographies/values.yaml", Values).hobbies
+def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(data: Path) -> None:
+    hobbies, name = data_files.read("biographies/values.yaml", Values).hobbies, "biographies/vocabulary.yaml"
     path = data / "biographies" / "values.yaml"
-    path.write_text(
-        path.read_text("utf-8").replace("hobbies: |\n", "hobbies: |\n  # the first\n  Falconry\n\n"), "utf-8"
-    )
-    assert data_files.read("biographies/values.yaml", Values).hobbies == ("Falconry", *before)
-
-
-def test_a_list_of_words_stays_words(data: Path) -> None:
-    path = data / "biographies" / "vocabulary.yaml"
-    path.write_text(re.sub(r"region: .*", "region: [on, no, 12]", path.read_text("utf-8")), "utf-8")
-    assert data_files.read("biographies/vocabulary.yaml", Vocabulary).slots["region"] == ("on", "no", "12")
+    path.write_text(path.read_text("utf-8").replace("hobbies: |\n", "hobbies: |\n  # first\n  Falconry\n\n"), "utf-8")
+    assert data_files.read("biographies/values.yaml", Values).hobbies == ("Falconry", *hobbies)
+    (data / name).write_text(re.sub(r"region: .*", "region: [on, no, 12]", (data / name).read_text("utf-8")), "utf-8")
+    assert data_files.read(name, Vocabulary).slots["region"] == ("on", "no", "12")
 
 
 @pytest.mark.parametrize(
@@ -81,35 +75,22 @@ def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str,
     name = "paper.yaml" if name == "paper" else f"biographies/{name}.yaml"
     text = (data / name).read_text("utf-8")
     assert old in text
-    (data / name).write_text(text.replace(old, new, 1), "utf-8")
-    with pytest.raises(UserError, match=said) as caught:
+    for content, sentence in ((text.replace(old, new, 1), said), ("", "the whole: Input should be")):
+        (data / name).write_text(content, "utf-8")
+        with pytest.raises(UserError, match=sentence) as caught:
+            data_files.read(name, FILES[name])
+        assert str(data / name) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    (data / name).unlink()
+    with pytest.raises(UserError, match=r"\.yaml cannot be read .*restore it"):
         data_files.read(name, FILES[name])
-    assert str(data / name) in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_empty_and_a_missing_file_are_one_sentence(data: Path) -> None:
-    (data / "paper.yaml").write_text("")
-    with pytest.raises(UserError, match=r"paper\.yaml, the whole: Input should be"):
-        data_files.read("paper.yaml", Tables)
-    (data / "paper.yaml").unlink()
-    with pytest.raises(UserError, match=r"paper\.yaml cannot be read .*restore it"):
-        data_files.read("paper.yaml", Tables)
-
-
-def read_by(script: str, *more: str) -> set[str]:
-    """Texts that count as code of a workflow script and of more modules."""
-    data = f"{ROOT}/data/"
-    files = closure(ROOT / "workflow/scripts" / f"{script}.py", ROOT / "src", *more)
-    return {path.removeprefix(data) for path in files if path.startswith(data)}
 
 
 def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
-    prose = {f"biographies/{name}.yaml" for name in ("topics", "vocabulary", "grammar")}
-    assert read_by("corpus") == prose
-    assert read_by("draw_biographies") == {"biographies/values.yaml", "biographies/fillers.yaml"}
-    assert read_by("table", "utaca.reporting.tables.generation") == {"paper.yaml"}
-    assert {"biographies/writer.yaml", "biographies/values.yaml"} <= read_by("write_biographies")
+    read = {"corpus": {"topics", "vocabulary", "grammar"}, "draw_biographies": {"values", "fillers"}}
+    for stage, texts in read.items():
+        files = {Path(path) for path in closure(ROOT / "workflow/scripts" / f"{stage}.py", ROOT / "src")}
+        assert {path.stem for path in files if path.is_relative_to(ROOT / "data")} == texts
 
 
 def test_an_edit_of_a_text_is_one_of_what_reads_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The package outside of a checkout: what it declares, and what lies inside it."""
+"""The package: what it declares, what lies inside it outside of a checkout, and what imports what in it."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable
+from graphlib import TopologicalSorter
+from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
-import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-NAMES = {
-    "dateutil": "python-dateutil",
-    "hydra": "hydra-core",
-    "markdown_it": "markdown-it-py",
-    "pydantic_core": "pydantic",
-    "rouge_score": "rouge-score",
-    "spellchecker": "pyspellchecker",
-    "text_to_num": "text2num",
-    "yaml": "pyyaml",
-}
 """Distributions that are called otherwise than what is imported of them."""
 
 
@@ -37,34 +31,43 @@ def requirements(*extras: str) -> list[Requirement]:
     return [Requirement(line) for line in declared]
 
 
-def imported(files: Iterable[Path]) -> Iterator[tuple[str, Path]]:
-    """Distributions that files import from, wherever in them."""
-    for path in files:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom) and not node.level:
-                names = [node.module or ""]
-            for name in {name.split(".")[0] for name in names} - {"utaca"} - set(sys.stdlib_module_names):
-                yield NAMES.get(name, name).lower(), path
+def names(declared: Iterable[Requirement]) -> set[str]:
+    return {canonicalize_name(requirement.name) for requirement in declared}
+
+
+def modules(path: Path) -> set[str]:
+    """What a file imports, inside functions too, types alone aside."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    nodes = list(ast.walk(tree))
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    others = [node for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return plain | {f"{node.module}.{alias.name}" for node in others for alias in node.names}
+
+
+def distributions(files: Iterable[Path]) -> set[str]:
+    """Those that files import from, beside pydantic's part in Rust."""
+    found = {name.split(".")[0] for path in files for name in modules(path)} - {"utaca", "pydantic_core"}
+    installed = packages_distributions()
+    return {canonicalize_name(installed.get(name, [name])[0]) for name in found - set(sys.stdlib_module_names)}
 
 
 def test_the_lock_pins_what_is_declared() -> None:
     lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").split()
-    pins = {name.lower(): version for name, _, version in (line.partition("==") for line in lines)}
+    pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     for requirement in requirements("pipeline", "serve", "postgres", "test", "docs", "gguf", "benchmarks"):
         assert requirement.specifier, f"{requirement.name} has no range"
-        assert requirement.specifier.contains(pins[requirement.name.lower()]), requirement
+        assert requirement.specifier.contains(pins[canonicalize_name(requirement.name)]), requirement
 
 
 def test_every_import_is_declared() -> None:
-    sources = {folder: list((ROOT / folder).rglob("*.py")) for folder in ("src", "workflow", "training")}
-    extras = requirements("pipeline", "serve", "llmlingua", "gguf", "benchmarks")
-    declared = {requirement.name.lower() for requirement in extras}
-    for folder, paths in sources.items():
+    declared = names(requirements("pipeline", "serve", "llmlingua", "gguf", "benchmarks"))
+    for folder in ("src", "workflow", "training"):
         # The package needs nothing of the trainings.
         known = declared | {"training"} if folder == "training" else declared
-        for name, path in imported(paths):
-            assert name in known, (name, path)
+        assert distributions((ROOT / folder).rglob("*.py")) <= known
 
 
 INSTALLED = """
@@ -83,50 +86,43 @@ print(json.dumps({"text": answer.text, "path": reader.settings.path, "files": fi
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as the wheel is unpacked, by what the build backend is told to pack."""
-    folder, wheel = tmp_path_factory.mktemp("site"), PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+def test_an_installed_package_and_its_command_answer_with_core_dependencies_alone(tmp_path: Path) -> None:
+    site, wheel = tmp_path / "site", PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    # As the wheel is unpacked, by what the build backend is told to pack.
     packed = {package: Path(package).name for package in wheel["packages"]} | wheel["force-include"]
     for source, target in packed.items():
-        (folder / target).parent.mkdir(parents=True, exist_ok=True)
+        (site / target).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / source).is_dir():
-            shutil.copytree(ROOT / source, folder / target, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / source, site / target, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy(ROOT / source, folder / target)
-    return folder
+            shutil.copy(ROOT / source, site / target)
 
+    def run(*words: str) -> dict[str, Any]:
+        environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        said = json.loads(done.stdout.splitlines()[-1])
+        assert said["text"] == "The university of Maria Olsson is Lund University."
+        return said
 
-def test_an_installed_package_reads_and_answers_with_core_dependencies_alone(site: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", INSTALLED], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert said["text"] == "The university of Maria Olsson is Lund University."
+    said = run("-c", INSTALLED)
     assert Path(said["path"]).is_relative_to(site)
     loaded = [Path(path) for path in said["files"]]
     assert all(path.is_relative_to(site) for path in loaded)
     # A GGUF file asks for its package when it is read, the URL of an answer store for the one that reads it.
-    core = {requirement.name.lower() for requirement in requirements()} | {"gguf", "sqlalchemy"}
-    assert {name for name, _ in imported(loaded)} <= core
-
-
-def test_an_installed_command_answers_with_a_shipped_detector(site: Path, tmp_path: Path) -> None:
+    assert distributions(loaded) <= names(requirements()) | {"gguf", "sqlalchemy"}
     (tmp_path / "a.txt").write_text("The university of Maria Olsson is Lund University. It was a cold day. " * 9)
-    question = "Summarize the university of Maria Olsson."
-    words = ["ask", "--reader", "tiny", "--document", "a.txt", "--no-cache", "--json", question]
-    environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "utaca", *words], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    totals = json.loads(done.stdout.splitlines()[-1])
-    assert totals["text"] == "The university of Maria Olsson is Lund University."
-    assert totals["trigger"] == "needed_chained"
+    words = ["-m", "utaca", "ask", "--reader", "tiny", "--document", "a.txt", "--no-cache", "--json"]
+    assert run(*words, "Summarize the university of Maria Olsson.")["trigger"] == "needed_chained"
 
 
-def test_readers_are_loaded_without_biographies() -> None:
-    for path in (ROOT / "src" / "utaca" / "readers").rglob("*.py"):
-        assert "utaca.biographies" not in path.read_text(encoding="utf-8"), path
+def test_no_package_is_in_a_cycle() -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    source = ROOT / "src" / "utaca"
+    # What stands in utaca/__init__.py offers all of the package.
+    for path in set(source.rglob("*.py")) - {source / "__init__.py"}:
+        name = path.relative_to(source).parts[0].removesuffix(".py")
+        graph[name] |= {module.split(".")[1] for module in modules(path) if module.startswith("utaca.")} - {name}
+    # Raises CycleError, which names those that import each other.
+    TopologicalSorter(graph).prepare()

@@ -40,10 +40,9 @@ def test_a_brace_in_the_checkouts_path_is_told_at_once(tmp_path: Path) -> None:
     assert done.stdout.strip().endswith("which Snakemake cannot take; rename it")
 
 
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 @pytest.mark.parametrize("name", ["a:b", "a{b}", 'a "b"', "a $b", "a `b`", "a\\b", "a\tb", "a\nb"])
 def test_make_refuses_what_the_environment_cannot_stand_in_its_path(tmp_path: Path, name: str) -> None:
-    if shutil.which("make") is None:
-        pytest.skip("no make here")
     folder = tmp_path / name
     folder.mkdir()
     for file in ("Makefile", "requirements.lock", "pyproject.toml"):
@@ -54,17 +53,14 @@ def test_make_refuses_what_the_environment_cannot_stand_in_its_path(tmp_path: Pa
     assert not (folder / ".venv").exists()
 
 
-def test_a_run_from_another_folder_takes_what_ships_from_the_checkout(tmp_path: Path) -> None:
+def test_a_run_from_another_folder_takes_what_ships_from_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = snakemake(tmp_path, "-s", str(ROOT / "Snakefile"), "--cores", "1", "documents", "--config", "scale=smoke")
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "results" / "smoke" / "documents" / "test.parquet").is_file()
     again = snakemake(ROOT, "--directory", str(tmp_path), "-n", "--cores", "1", "documents", "--config", "scale=smoke")
     assert "Nothing to be done" in again.stdout
-
-
-def test_the_readers_folder_is_that_of_the_checkout_unless_there_is_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.chdir(tmp_path)
     tiny = Path("data", "readers", "tiny")
     assert compose({}, ROOT)["reader"]["path"] == str(ROOT / tiny)
@@ -72,6 +68,10 @@ def test_the_readers_folder_is_that_of_the_checkout_unless_there_is_another(
     tiny.parent.mkdir(parents=True)
     tiny.symlink_to(ROOT / tiny)
     assert compose({}, ROOT)["reader"]["path"] == str(tiny)
+    # A corpus may be called by its name alone.
+    Path("articles").mkdir()
+    for path in ("articles", "data.JSONL", "other.Parquet"):
+        assert compose({"corpus": path}, ROOT)["corpus"]["path"] == path
 
 
 def test_a_corpus_is_made_of_files_of_any_name_but_what_snakemake_cannot_take(checkout: Path, tmp_path: Path) -> None:
@@ -89,30 +89,22 @@ def test_a_corpus_is_made_of_files_of_any_name_but_what_snakemake_cannot_take(ch
         (tmp_path / name).unlink()
 
 
-@pytest.mark.parametrize("name", ["results", "logs", "results/smoke"])
-def test_a_link_to_a_disk_that_is_not_mounted_is_told(checkout: Path, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).symlink_to("/mnt/not/there")
-    command = ["--cores", "1", "biographies", "--config", "scale=smoke"]
-    done = snakemake(tmp_path, "-s", str(checkout / "Snakefile"), "-n", *command)
-    assert done.returncode
-    assert f"Error: {name} is no folder, or links to a disk that is not mounted; mount it" in done.stdout
-    assert "Traceback" not in done.stdout
+def test_a_folder_that_is_not_mounted_or_cannot_be_written_is_told(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["-s", str(checkout / "Snakefile"), "-n", "--cores", "1", "biographies", "--config", "scale=smoke"]
+    (tmp_path / "results").mkdir()
+    for name in ("logs", "results/smoke"):
+        (tmp_path / name).symlink_to("/mnt/not/there")
+        done = snakemake(tmp_path, *command)
+        assert done.returncode
+        assert f"Error: {name} is no folder, or links to a disk that is not mounted; mount it" in done.stdout
+        assert "Traceback" not in done.stdout
+        (tmp_path / name).unlink()
 
-
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(UserError, match=r"run\.yaml cannot be written \(No space left on device\)"):
         runs.claim(compose({"scale": "smoke"}, ROOT), tmp_path)
-
-
-def test_a_corpus_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "articles").mkdir()
-    for path in ("articles", "data.JSONL", "other.Parquet"):
-        assert compose({"corpus": path}, ROOT)["corpus"]["path"] == path
-    with pytest.raises(UserError, match=r"corpus is one of .*, or the path of your own"):
-        compose({"corpus": "artikles"}, ROOT)

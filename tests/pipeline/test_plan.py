@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from configs import planned, run_files
 
-from utaca import preflight
 from utaca.errors import UserError
-from utaca.reporting.registry import ENTRIES, WHEN, TableEntry
+from utaca.reporting.registry import ENTRIES, WHEN
 from utaca.reporting.table import CELLS, columns, columns_of
-from utaca.settings.modules import closure, code
+from utaca.settings.modules import closure
 from utaca.sizes import Model, Sizes
 
 
@@ -32,22 +31,21 @@ def test_everything_of_a_run_lies_in_its_folder(plan: Any) -> None:
 
 def test_every_point_is_decoded_once_by_its_kind(root: Path) -> None:
     plan = planned(root, points="methods")
+    assert set(plan.POINTS) == {("validation", "blocks"), ("test", "methods"), ("test", "blocks")}
     for split in ("validation", "test"):
         labels = [point.label for kind in plan.KINDS for point in plan.POINTS.get((split, kind), [])]
         assert len(labels) == len(set(labels))
         sections = plan.SETTINGS.sections(split)
         assert set(labels) == {point.label for section in sections for point in plan.SETTINGS.decoded(section)}
-    others, blocks = plan.POINTS["test", "methods"], plan.POINTS["test", "blocks"]
-    assert all(point.in_blocks for point in blocks)
-    assert not any(point.in_blocks for point in others)
-    assert set(plan.POINTS) == {("validation", "blocks"), ("test", "methods"), ("test", "blocks")}
-    assert set(plan.methods_of(others)) == {point.base or point.method for point in others}
-    assert plan.methods_of(blocks) == {}
+    assert {point.in_blocks for point in plan.POINTS["test", "blocks"]} == {True}
+    assert {point.in_blocks for point in plan.POINTS["test", "methods"]} == {False}
 
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
     seeds = {"utaca-K64-sub16-seeds": {"method": "utaca", "budget": "64", "policy": "sub.16", "seeds": "all"}}
-    plan = planned(root, points=seeds, decode={"test": [*seeds]}, scale={"detector_seeds": "3"})
+    scale, folder = {"detector_seeds": "3", "train": {"shards": "3"}}, "results/else/detectors/margin"
+    taken = {"other": {"taken": folder, "embedding": "false", "lstm": "false"}}
+    plan = planned(root, points=seeds, decode={"test": [*seeds]}, scale=scale, detectors=taken)
     points = plan.POINTS["test", "blocks"]
     triggers = plan.triggers(points)
     assert set(triggers) == {point.label for point in points if point.detected}
@@ -56,28 +54,13 @@ def test_points_with_a_detector_name_its_file(root: Path) -> None:
         assert path in plan.DETECTORS[variant], label
     assert triggers["utaca-K64-sub16-seeds-seed2"][:2] == ["utaca", 2]
     assert plan.trigger_files(points) == sorted({path for *_, path in triggers.values()})
-
-
-def test_shards_are_those_of_the_scale(root: Path) -> None:
-    plan = planned(root, scale={"train": {"shards": "3"}})
+    assert plan.DETECTORS["other"] == [f"{folder}/seed{n}/model.safetensors" for n in range(3)]
+    assert plan.TAKEN.keys() == {"other"}
     names = [Path(path).name for path in plan.shards(plan.TRAJECTORIES, "train")]
     assert names == [f"part-{n}.parquet" for n in range(3)]
-    assert len(plan.generations("answers", "test", "blocks")) == plan.size("test").shards
-    assert plan.generations("answers", "test", "methods") == []
-
-
-def test_a_detector_without_a_judge_needs_no_labels(root: Path) -> None:
-    plan = planned(root, detectors="paper")
-    assert "train_labels" not in plan.lessons("needed")
-    assert plan.lessons("utaca")["train_labels"] == [f"{plan.LABELS}/train.parquet"]
 
 
 # Tables
-
-
-@pytest.mark.parametrize(("points", "table"), [("tiny_full", "sweep"), ("methods_tiny", "methods")])
-def test_options_bring_their_tables(root: Path, plan: Any, points: str, table: str) -> None:
-    assert set(planned(root, points=points).TABLES) - set(plan.TABLES) == {table}
 
 
 def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
@@ -90,48 +73,36 @@ def test_a_table_depends_on_the_code_that_makes_it_alone(root: Path) -> None:
     assert "retrieval" not in reached["test"] | reached["labels"] | reached["detection"]
     assert "detection" not in reached["retrieval"] | reached["endpoints"]
     assert all("table" in found and "registry" in found for found in reached.values())
-    digests = {code(script, root / "src", f"utaca.reporting.{ENTRIES[name].module}") for name in ("test", "labels")}
-    assert len(digests) == 2
 
 
-@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
-def test_what_is_listed_can_be_made(entry: TableEntry, plan: Any) -> None:
-    assert callable(getattr(import_module(f"utaca.reporting.{entry.module}"), entry.function))
-    assert set(plan.made_from(entry.name)) == set(entry.files)
-    assert entry.when in WHEN
-    assert (entry.kind == "table") == bool(entry.columns)
-    assert all(column.meaning and column.cell in ("", *CELLS) for column in columns_of(entry).values())
-
-
-def test_every_column_is_shown_somewhere() -> None:
+def test_what_is_listed_can_be_made_and_every_column_is_shown_somewhere(plan: Any) -> None:
+    for entry in ENTRIES.values():
+        assert callable(getattr(import_module(f"utaca.reporting.{entry.module}"), entry.function))
+        assert set(plan.made_from(entry.name)) == set(entry.files)
+        assert entry.when in WHEN
+        assert (entry.kind == "table") == bool(entry.columns)
+        assert all(column.meaning and column.cell in ("", *CELLS) for column in columns_of(entry).values())
     assert set(columns()) == {name for entry in ENTRIES.values() for name in columns_of(entry)}
 
 
 # What a command asks for
 
 
-def test_targets_that_the_config_does_not_make_are_refused(plan: Any) -> None:
-    plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents"])
-    with pytest.raises(UserError, match=r"sweep\.md needs points in decode\.sweep: .* --config points=tiny_full"):
-        plan.check_targets([f"{plan.OUT}/tables/sweep.md"])
-    with pytest.raises(UserError, match=r"did you mean tradeoff\?"):
-        plan.check_targets([f"{plan.OUT}/tables/tradoff.md"])
-
-
-def test_a_target_of_another_run_is_refused(plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_that_the_config_does_not_make_are_refused(
+    plan: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    plan.check_targets(["results/mine/tables/test.csv"])  # snakemake says that nothing makes it
+    mine = "results/mine/tables/test.csv"  # snakemake says that nothing makes it
+    plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents", mine])
     Path("results/mine").mkdir(parents=True)
     Path("results/mine/run.yaml").touch()
-    with pytest.raises(UserError, match=r"belongs to run mine.*--configfile results/mine/run\.yaml"):
-        plan.check_targets(["results/mine/tables/test.csv"])
-
-
-def test_a_taken_detector_is_where_it_is_taken_from(root: Path) -> None:
-    folder = "results/else/detectors/margin"
-    plan = planned(root, detectors={"other": {"taken": folder, "embedding": "false", "lstm": "false"}})
-    assert plan.DETECTORS["other"] == [f"{folder}/seed{n}/model.safetensors" for n in range(8)]
-    assert plan.TAKEN.keys() == {"other"}
+    for target, said in {
+        mine: r"belongs to run mine.*--configfile results/mine/run\.yaml",
+        f"{plan.OUT}/tables/sweep.md": r"sweep\.md needs points in decode\.sweep: .* --config points=tiny_full",
+        f"{plan.OUT}/tables/tradoff.md": r"did you mean tradeoff\?",
+    }.items():
+        with pytest.raises(UserError, match=said):
+            plan.check_targets([target])
 
 
 # What jobs ask of a cluster
@@ -154,34 +125,31 @@ def asked(plan: Any, split: str, attempt: int = 1) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("here", [0, 8])
-def test_a_clusters_jobs_ask_by_the_reader_alone(root: Path, monkeypatch: pytest.MonkeyPatch, here: int) -> None:
+def test_a_clusters_jobs_ask_by_the_reader_alone(
+    root: Path, plan: Any, monkeypatch: pytest.MonkeyPatch, here: int
+) -> None:
     monkeypatch.setattr("utaca.settings.machine.gpus", lambda: here)
     assert asked(big({}, root), "test")[0] == 1, "auto is a GPU for a large reader"
     assert asked(big({"device": "cpu"}, root), "test")[0] == 0
     assert asked(planned(root, here=False), "test")[0] == 0
     assert planned(root).gpu() == int(here > 0), "here, auto is what there is"
+    assert set(plan.decodes(lambda wildcards: plan.split_work("train", []))) == {"gpu"}, "a local run asks for no more"
+    assert plan.learns("train") == {}
 
 
 def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
     weights, tokens = 16.06e3, 400_000 * 2 * 32 * 8 * 128 * 2 / 1e6
-    gpu = asked(big({}, root), "test")[1]
-    assert weights < gpu < weights + 16e3, "weights pass through main memory"
-    host = asked(big({"memory": {"storage": "host"}}, root), "test")[1]
-    assert host > gpu + tokens
-    cpu = asked(big({"device": "cpu", "dtype": "bfloat16"}, root), "test")
+    plan, on_cpu = big({}, root), big({"device": "cpu", "dtype": "bfloat16"}, root)
+    gpu = asked(plan, "test")
+    assert weights < gpu[1] < weights + 16e3, "weights pass through main memory"
+    assert asked(big({"memory": {"storage": "host"}}, root), "test")[1] > gpu[1] + tokens
+    cpu = asked(on_cpu, "test")
     assert cpu[1] > weights + tokens
-    assert cpu[2] > 10 * asked(big({}, root), "test")[2], "minutes"
-    assert asked(big({}, root), "test", attempt=2)[1:] == pytest.approx(
-        [2 * x for x in asked(big({}, root), "test")[1:]]
-    )
-    validation = big({}, root).split_work("validation", [])
-    assert validation.tokens == big({}, root).SETTINGS.reader.max_new_tokens, "one attribute a question"
-    assert asked(big({"device": "cpu"}, root), "validation")[1] < asked(big({"device": "cpu"}, root), "test")[1]
-
-
-def test_a_local_run_asks_for_gpus_alone(plan: Any) -> None:
-    assert set(plan.decodes(lambda wildcards: plan.split_work("train", []))) == {"gpu"}
-    assert plan.learns("train") == {}
+    assert cpu[2] > 10 * gpu[2], "minutes"
+    assert asked(plan, "test", attempt=2)[1:] == pytest.approx([2 * x for x in gpu[1:]])
+    one = plan.split_work("validation", []).tokens
+    assert one == plan.SETTINGS.reader.max_new_tokens, "one attribute a question"
+    assert asked(on_cpu, "validation")[1] < cpu[1]
 
 
 def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
@@ -192,35 +160,3 @@ def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(
     rule = plan.decodes(lambda wildcards: plan.split_work("train", []))
     with pytest.raises(UserError, match=r"Llama-3\.1-8B-Instruct is not here yet; fetch it first.* readers$"):
         rule["mem_mb"](SimpleNamespace(split="train"), 1)
-
-
-# Benchmarks of other domains
-
-
-@pytest.fixture
-def asking(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A run that asks two sets, and whose detector learns from a third."""
-    monkeypatch.chdir(tmp_path)
-    sets = {
-        "a": {"task": "qa_1", "length": 900},
-        "b": {"task": "qa_2", "length": 900},
-        "c": {"task": "meetings", "budgets": [2]},
-    }
-    points, decode = {"full": {"method": "full"}}, {"a": ["full"], "b": ["full"]}
-    detectors = {"utaca": {"sets": ["c"]}}
-    return planned(root, tasks={"sets": sets}, points=points, decode=decode, detectors=detectors)
-
-
-def test_a_set_without_its_file_is_refused_where_it_is_needed(asking: Any) -> None:
-    assert asking.task_files("a") == []
-    told = {
-        "a": r"RULER/dev-v2\.0\.json, file 'questions' of task qa_1, is not there",
-        "c": r"QMSum/test\.jsonl, file 'rows' of task meetings, is not there",
-    }
-    for name, sentence in told.items():
-        with pytest.raises(UserError, match=sentence):
-            preflight.check(asking.SETTINGS, set(), sets=[name])
-    path = Path(asking.SETTINGS.tasks.path, "RULER", "dev-v2.0.json")
-    path.parent.mkdir(parents=True)
-    path.touch()
-    assert asking.task_files("a") == [str(path)]
