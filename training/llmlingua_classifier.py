@@ -124,7 +124,7 @@ def train(prose: Sequence[str], folder: Path, steps: int, seed: int) -> list[flo
         optimiser, LEARNING_RATE, total_steps=steps, pct_start=min(0.3, WARM_UP / steps)
     )
     stream, losses = chunks(tokenizer, prose, seed), []
-    for _ in progress(range(steps), total=steps, unit="step", description="training the classifier"):
+    for _ in progress(range(steps), total=steps, unit="step", desc="training the classifier"):
         ids, worth = (torch.tensor(rows) for rows in zip(*islice(stream, BATCH), strict=True))
         ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)
         ids = torch.cat((torch.full((BATCH, 1), ends[0]), ids, torch.full((BATCH, 1), ends[1])), 1)

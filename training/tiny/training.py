@@ -26,7 +26,7 @@ from training.tiny.reading import ReadingBatch
 from utaca.errors import UserError
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.records import atomic_path
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.machine import keep_freed_memory, natural_dtype, return_freed_memory
 from utaca.settings.schema import MemorySettings
 
@@ -290,7 +290,7 @@ def train(
     started = time.monotonic()
     model.train()
     plan = [(stage, stage.shapes[i % len(stage.shapes)]) for stage in schedule for i in range(stage.steps)]
-    bar = counter(total=total, done=begin, unit="step", description="training the reader")
+    bar = progress(total=total, initial=begin, unit="step", desc="training the reader")
     for step, (stage, shape) in enumerate(plan[begin:], begin + 1):
         loss = _losses(model, probe, rotary, memory, stage, shape, examples.batch(shape).to(place), generator)
         for part in optimizers:

@@ -15,7 +15,7 @@ with stage_log(snakemake.log[0]):
     padder = Padder(rows(snakemake.input.corpus, "corpus"), counter(tokenizer), params.corpus)
     biographies = rows(snakemake.input.biographies, "biographies")
     documents = []
-    for biography in progress(biographies, total=len(biographies), unit="document", description="padding"):
+    for biography in progress(biographies, total=len(biographies), unit="document", desc="padding"):
         rng = random.Random(f"{params.seed}:padding:{biography['id']}")
         documents.append(padder.document(biography, rng.randint(*params.tokens), rng))
     made_from = [snakemake.input.biographies, *snakemake.input.corpus]

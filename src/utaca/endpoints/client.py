@@ -26,7 +26,7 @@ from utaca.endpoints.reading import Failure
 from utaca.endpoints.server import ChatServer, shape
 from utaca.endpoints.store import AnswerStore, digest, identity
 from utaca.errors import UserError
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.schema import EndpointSettings
 
 _UNREACHABLE_IN_A_ROW = 3
@@ -197,9 +197,8 @@ class _Session:
         waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
         self.usage.cached = len(self._exchanges) - len(waiting)
         self._failures = [x.outcome for x in self._exchanges if isinstance(x.outcome, Failure)]
-        with counter(
-            total=len(self._exchanges), done=self.usage.cached, unit="request", description=self._description
-        ) as bar:
+        total, cached = len(self._exchanges), self.usage.cached
+        with progress(total=total, initial=cached, unit="request", desc=self._description) as bar:
             if waiting and not self._stopped:
                 asyncio.run(self._serve(waiting, bar))
         if self._stopped:

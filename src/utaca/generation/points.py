@@ -19,7 +19,7 @@ from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS
 from utaca.records.journal import Journal, fingerprint
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.checks import digest
 from utaca.settings.schema import NOT_RUN, OperatingPoint
 from utaca.trace import Generation, NotFiniteError, Token
@@ -77,7 +77,7 @@ def decode_points(
     setups.sort(key=lambda setup: readings.index(setup.method.base.reading))
     answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
-    bar = counter(total=len(documents), done=0, unit="document", description=f"answers, {split}")
+    bar = progress(total=len(documents), unit="document", desc=f"answers, {split}")
     for group in side_by_side(documents, len(points) if together else 0):
         questions = []
         for document in group:

@@ -20,7 +20,7 @@ from utaca.memory import prefill
 from utaca.readers.load import Reader
 from utaca.records import trajectory_schema
 from utaca.records.journal import Journal
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings import schema
 from utaca.settings.checks import digest
 from utaca.settings.schema import TrajectorySettings
@@ -43,7 +43,7 @@ def trajectories(
     Documents are ``kept`` for a later stage that asks about them, where there is one.
     """
     rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
-    bar = counter(total=len(asked), done=0, unit="document", description="trajectories")
+    bar = progress(total=len(asked), unit="document", desc="trajectories")
     tables: list[pa.Table] = []
     for group in side_by_side([[one] for one in asked], rows):
         questions = [one for document in group for one in document]

@@ -12,7 +12,7 @@ from utaca.endpoints.client import Outcomes, Request, ask
 from utaca.endpoints.server import shape
 from utaca.endpoints.store import digest, identity
 from utaca.judging.rules import tasks
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.checks import build
 from utaca.settings.schema import EndpointSettings
 
@@ -42,7 +42,7 @@ class Role:
     def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
         """The rules' answers, which are made anew in place of being kept; their tokens are words."""
         answers = Outcomes()
-        with counter(total=len(requests), done=0, unit="request", description=description) as bar:
+        with progress(total=len(requests), unit="request", desc=description) as bar:
             for request in requests:
                 messages, answer = request.messages, tasks.answer(request.task)
                 value = request.answer.model_validate(answer)

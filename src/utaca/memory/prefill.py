@@ -26,7 +26,7 @@ from utaca.memory.branch import BlockMemory
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.machine import in_turn, return_freed_memory
 from utaca.settings.schema import TOKENS
 from utaca.sizes import chunks
@@ -45,7 +45,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
     memory = begun(reader, reader.document(document), clipped)
-    with counter(total=len(memory), done=0, unit="token", description=description, disable=not description) as bar:
+    with progress(total=len(memory), unit="token", desc=description, disable=not description) as bar:
         for position in passes(memory):
             bar.update(position - bar.n)
     return_freed_memory()

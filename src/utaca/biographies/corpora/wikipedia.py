@@ -46,7 +46,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
     the same revisions. Raises :class:`UserError` if the API cannot be reached or has no such article.
     """
     rows = []
-    for title in progress(titles, total=len(titles), unit="article", description="Wikipedia"):
+    for title in progress(titles, total=len(titles), unit="article", desc="Wikipedia"):
         path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '_', title)}-{hashlib.sha256(title.encode()).hexdigest()[:8]}.json"
         if not path.exists():
             row = _fetched(api, title)

@@ -78,7 +78,7 @@ def train(
     for name, data in (("train", train), ("validation", validation)):
         facts |= {f"{name}_trajectories": len(data), f"{name}_tokens": data.n_tokens, f"{name}_failed": data.n_failed}
     best, losses = list(network.detectors), []
-    for done in progress(range(1, steps + 1), total=steps, unit="step", description=description):
+    for done in progress(range(1, steps + 1), total=steps, unit="step", desc=description):
         rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
