@@ -87,7 +87,7 @@ def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str,
 
 
 def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
-    read = {"corpus": {"topics", "vocabulary", "grammar"}, "draw_biographies": {"values", "fillers"}}
+    read = {"corpus": {"topics", "vocabulary", "grammar"}, "draw_biographies": {"values", "fillers", "locales"}}
     for stage, texts in read.items():
         files = {Path(path) for path in closure(ROOT / "workflow/scripts" / f"{stage}.py", ROOT / "src")}
         assert {path.stem for path in files if path.is_relative_to(ROOT / "data")} == texts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Literal
 
 from faker import Faker
@@ -42,8 +43,7 @@ class Values(DataFile):
     countries: Annotated[dict[Literal[LOCALES], str], Field(min_length=len(LOCALES))]
 
 
-def _values() -> Values:
-    return read("biographies/values.yaml", Values)
+_values = partial(read, "biographies/values.yaml", Values)
 
 
 def _date(rng: random.Random, first_year: int, last_year: int) -> str:

@@ -14,31 +14,22 @@ from itertools import accumulate
 from faker import Faker
 from faker.providers.address.it_IT import Provider as ItalianAddresses
 
+from utaca.data_files import DataFile, read
 from utaca.errors import UserError
 
 # Shares in hundredths. A name's split is a function of the name alone, so no person is in two splits.
 SPLIT_SHARES: dict[str, int] = {"reader": 55, "reader_validation": 10, "train": 20, "validation": 5, "test": 10}
 SPLITS: tuple[str, ...] = tuple(SPLIT_SHARES)
 
-# Locale, weight in the draw of a person, probability of a second surname, what joins the surnames.
-_LOCALES: tuple[tuple[str, int, float, tuple[str, ...]], ...] = (
-    ("en_US", 24, 0.10, ("-",)),
-    ("en_GB", 12, 0.12, ("-",)),
-    ("en_IE", 5, 0.12, ("-",)),
-    ("fr_FR", 12, 0.25, ("-", " de ", " du ", " ")),
-    ("de_DE", 12, 0.15, ("-", " ")),
-    ("it_IT", 12, 0.20, ("-",)),
-    ("es_ES", 14, 0.65, (" ", " ", " ", "-")),
-    ("pt_PT", 6, 0.40, (" ",)),
-    ("pt_BR", 4, 0.30, (" ",)),
-    ("nl_NL", 4, 0.10, ("-",)),
-    ("sv_SE", 3, 0.10, ("-",)),
-    ("da_DK", 2, 0.20, (" ",)),
-    ("no_NO", 2, 0.10, ("-",)),
-    ("fi_FI", 2, 0.10, ("-",)),
-)
-LOCALES: tuple[str, ...] = tuple(row[0] for row in _LOCALES)
-_WEIGHTS = tuple(row[1] for row in _LOCALES)
+
+class Locales(DataFile):
+    """By Faker's locale: weight in the draw of people, probability of a second surname, what joins surnames."""
+
+    locales: dict[str, tuple[int, float, tuple[str, ...]]]
+
+
+_LOCALES = read("biographies/locales.yaml", Locales).locales
+LOCALES: tuple[str, ...] = tuple(_LOCALES)
 _SECOND_GIVEN_NAME = 0.12
 
 
@@ -75,7 +66,8 @@ def split_of(name: str) -> str:
 
 def draw_person(rng: random.Random) -> Person:
     """A person of any split. The name has neither full stop nor comma, so that it never ends a sentence."""
-    locale, _, second_surname, joints = rng.choices(_LOCALES, weights=_WEIGHTS)[0]
+    locale = rng.choices(LOCALES, weights=[weight for weight, *_ in _LOCALES.values()])[0]
+    _, second_surname, joints = _LOCALES[locale]
     source = faker(locale)
     source.random = rng
     while True:

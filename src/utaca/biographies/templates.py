@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
@@ -26,10 +27,8 @@ class Templates(DataFile):
     connecting: Entries[Annotated[Sentence, slots(_MENTIONS)]]
 
 
-def templates() -> Templates:
-    """The wordings; raises :class:`utaca.errors.UserError` if their file is wrong."""
-    return read("biographies/writer.yaml", Templates)
-
+templates = partial(read, "biographies/writer.yaml", Templates)
+"""The wordings; raises :class:`utaca.errors.UserError` if their file is wrong."""
 
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
 _OTHERS_PLACE = 4

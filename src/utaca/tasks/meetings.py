@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from utaca.errors import UserError
 from utaca.records.texts import records
@@ -31,7 +31,10 @@ class Meetings(SHIPPED["qmsum"]):
 
     def read(self, path: Path) -> Iterator[Row]:
         for number, (where, meeting) in enumerate(records(path, MEND), start=1):
-            context = "\n".join(_turn(turn, where) for turn in objects(meeting, "meeting_transcripts", where))
+            turns = objects(meeting, "meeting_transcripts", where)
+            # Some speakers said nothing.
+            lines = (f"{text(x, 'speaker', where)}: {text(x, 'content', where, blank=True)}" for x in turns)
+            context = "\n".join(lines)
             if not context:
                 raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
             general, specific = (objects(meeting, f"{kind}_query_list", where) for kind in ("general", "specific"))
@@ -47,8 +50,3 @@ class Meetings(SHIPPED["qmsum"]):
             before[row.document] += 1
         chosen = {name for _, name in sorted(rounds, key=itemgetter(0))[:count]}
         return [row for row in rows if row.id in chosen]
-
-
-def _turn(turn: dict[str, Any], where: str) -> str:
-    """A line of a transcript; some speakers said nothing."""
-    return f"{text(turn, 'speaker', where)}: {text(turn, 'content', where, blank=True)}"

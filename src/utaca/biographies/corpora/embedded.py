@@ -106,7 +106,7 @@ class _Prose:
         self.fixed: dict[str, str] = {}
         # Places, people and houses that an article comes back to.
         self.places = [self._place() for _ in range(14)]
-        self.countries = [self._country() for _ in range(6)]
+        self.countries = [rng.choice(words.surname_starts) + rng.choice(words.country_ends) for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
         self.decks: dict[str, list[int]] = {}
         self.draws: dict[str, Callable[[], str]] = {slot: partial(rng.choice, each) for slot, each in listed.items()}
@@ -146,9 +146,6 @@ class _Prose:
 
     def _place(self) -> str:
         return self.rng.choice(self.words.place_starts) + self.rng.choice(self.words.place_ends)
-
-    def _country(self) -> str:
-        return self.rng.choice(self.words.surname_starts) + self.rng.choice(self.words.country_ends)
 
     def _date(self) -> str:
         month, day, year = self.draws["month"](), self.rng.randint(1, 28), self.draws["year"]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
@@ -23,8 +24,7 @@ class Topics(DataFile):
     training: ByDomain[dict[str, str]]
 
 
-def _topics() -> Topics:
-    return read("biographies/topics.yaml", Topics)
+_topics = partial(read, "biographies/topics.yaml", Topics)
 
 
 def paper_articles() -> tuple[str, ...]:

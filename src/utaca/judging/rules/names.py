@@ -367,8 +367,8 @@ def alike(text: str, other: str, of: str) -> bool:
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
     """Whether no region that one side names contradicts those of the other."""
-    return all(any(_fits(a, b) for a in one for b in another) for one in left for another in right)
-
-
-def _fits(left: Region, right: Region) -> bool:
-    return left[0] == right[0] and (left[1] == right[1] or not left[1] or not right[1])
+    return all(
+        any(a[0] == b[0] and (a[1] == b[1] or not a[1] or not b[1]) for a in one for b in another)
+        for one in left
+        for another in right
+    )
