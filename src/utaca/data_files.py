@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from utaca.errors import UserError
 
@@ -24,10 +24,8 @@ T = TypeVar("T")
 DataFileType = TypeVar("DataFileType", bound="DataFile")
 
 
-class DataFile(BaseModel):
+class DataFile(BaseModel, frozen=True, extra="forbid"):
     """What a file holds: its keys are the fields, no more and no fewer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Request
@@ -16,10 +16,9 @@ from utaca.judging.rules.statements import in_free_words, without_remarks
 from utaca.judging.strings import string_match
 
 
-class Score(BaseModel):
+class Score(BaseModel, extra="forbid"):
     """The judge's answer."""
 
-    model_config = ConfigDict(extra="forbid")
     score: float
     reason: str
 

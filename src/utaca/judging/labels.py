@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from utaca.biographies.evidence import original
 from utaca.endpoints import prompts
@@ -34,19 +34,17 @@ ANSWERS = f"{__package__}.answers"
 """Name of the prompt for answers in free words."""
 
 
-class TokenLabel(BaseModel):
+class TokenLabel(BaseModel, extra="forbid"):
     """One token's label as the labeller gives it."""
 
-    model_config = ConfigDict(extra="forbid")
     index: int
     label: Literal[0, 1, 2]
     reason: str
 
 
-class TokenLabels(BaseModel):
+class TokenLabels(BaseModel, extra="forbid"):
     """The labeller's answer."""
 
-    model_config = ConfigDict(extra="forbid")
     labels: list[TokenLabel]
 
 

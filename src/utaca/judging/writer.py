@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from utaca.endpoints import prompts
 from utaca.endpoints.client import Request
@@ -14,10 +14,9 @@ from utaca.errors import UserError
 from utaca.judging.roles import Role
 
 
-class Narrative(BaseModel):
+class Narrative(BaseModel, extra="forbid"):
     """The writer's answer."""
 
-    model_config = ConfigDict(extra="forbid")
     sentences: list[str]
 
 

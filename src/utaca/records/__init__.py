@@ -1,14 +1,11 @@
 """Data contracts: what every stage writes and reads."""
 
 from utaca.records.progress import progress
-from utaca.records.schemas import CORRECT, HALLUCINATED, SCHEMAS, UNKNOWN, trajectory_schema
+from utaca.records.schemas import SCHEMAS, trajectory_schema
 from utaca.records.tables import Origin, atomic_path, check_source, read, reader_of, rows, write
 
 __all__ = [
-    "CORRECT",
-    "HALLUCINATED",
     "SCHEMAS",
-    "UNKNOWN",
     "Origin",
     "atomic_path",
     "check_source",

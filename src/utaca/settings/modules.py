@@ -51,14 +51,14 @@ def _data(folder: Path) -> list[tuple[Path, Path | None]]:
 @cache
 def _named(module: Path, source: Path) -> list[Path]:
     """The files under ``data/`` that a module names."""
-    paths = [source.parent / "data" / name for name in re.findall(r'"([\w/]+\.yaml)"', _text(module))]
+    paths = [source.parent / "data" / name for name in re.findall(r'"([\w/]+\.yaml)"', _content(module).decode())]
     return [path for path in paths if path.is_file()]
 
 
 @cache
 def _imports(path: Path, source: Path) -> frozenset[Path]:
     """Files of the package that a module or script imports, inside functions too; for type checkers alone aside."""
-    text = _text(path)
+    text = _content(path).decode()
     names = set()
     for node in _statements(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -90,7 +90,3 @@ def _files(names: Iterable[str], source: Path) -> Iterator[Path]:
 @cache
 def _content(path: str | Path) -> bytes:
     return Path(path).read_bytes()
-
-
-def _text(path: Path) -> str:
-    return _content(path).decode()

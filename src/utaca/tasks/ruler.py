@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,10 +27,9 @@ from typing import Any, ClassVar
 from utaca.biographies.evidence import named
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.records.texts import read_json, records
 from utaca.settings.schema import EVIDENCE, TaskSetSettings
-from utaca.tasks import ruler_files
 from utaca.tasks.rows import MEND, identity, objects, text
-from utaca.tasks.ruler_files import plain
 from utaca.tasks.task import Example, Task
 
 SEED = 42
@@ -129,8 +128,8 @@ class _Ruler(Task):
         # reader may have been trained on it, or another set may ask about it.
         pool = {
             self.document.format(title=title, text=paragraph)
-            for title, paragraph in ruler_files.pool(files[name] for name in settings.pool)
-            if title not in source.titles and plain(paragraph) not in source.texts
+            for title, paragraph in _pool(files[name] for name in settings.pool)
+            if title not in source.titles and _plain(paragraph) not in source.texts
         }
         documents = sorted(source.documents | pool)
         answer = len(prompts.text(self.prefix)) + self.new_tokens
@@ -213,10 +212,10 @@ class QA1(_Ruler):
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         source, by_title = _Source(), dict[str, list[dict[str, Any]]]()
-        for where, article in ruler_files.rows(path):
+        for where, article in _rows(path):
             paragraphs = objects(article, "paragraphs", where)
             by_title.setdefault(text(article, "title", where), []).extend(paragraphs)
-            source.texts |= {plain(text(paragraph, "context", where)) for paragraph in paragraphs}
+            source.texts |= {_plain(text(paragraph, "context", where)) for paragraph in paragraphs}
         source.titles |= by_title.keys()
         if unknown := [title for title in articles if title not in by_title]:
             raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
@@ -263,16 +262,16 @@ class QA2(_Ruler):
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         source = _Source()
-        for where, row in ruler_files.rows(path):
-            paragraphs = ruler_files.titled(row, where)
+        for where, row in _rows(path):
+            paragraphs = _titled(row, where)
             source.titles |= {title for title, _ in paragraphs}
-            source.texts |= {plain(paragraph) for _, paragraph in paragraphs}
+            source.texts |= {_plain(paragraph) for _, paragraph in paragraphs}
             documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
             source.documents |= {document for _, document in documents}
             name = identity(row, "_id" if "_id" in row else "index", where)
             references = (text(row, "answer", where),)
             titles = {title for title, _ in documents}
-            supporting = [title for title in ruler_files.supporting(row, where) if title in titles]
+            supporting = [title for title in _supporting(row, where) if title in titles]
             others = [x for title, x in documents if title not in supporting and not _holds(x, references)]
             kept = {
                 _COMPLETE: tuple(x for _, x in documents),
@@ -318,3 +317,55 @@ def _before(text: str, references: Sequence[str]) -> str:
         return text[: ends[-1]].rstrip()
     words = text[:start].split()
     return " ".join(words[: (len(words) + 1) // 2])
+
+
+def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and the place of each."""
+    try:
+        content = read_json(path, MEND)
+    except UserError:
+        yield from records(path, MEND)
+        return
+    if isinstance(content, dict):
+        content = content.get("data", [content])
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        raise UserError(f"{path} is no list of rows; {MEND}")
+    yield from ((f"{path}, row {number},", row) for number, row in enumerate(content, start=1))
+
+
+def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+    """A HotpotQA row's paragraphs, title and text, each from its sentences or whole; several may have one title."""
+    try:
+        paragraphs = [(title, "".join(sentences)) for title, sentences in row["context"]]
+    except (KeyError, TypeError, ValueError):
+        paragraphs = []
+    if not paragraphs or not all(isinstance(title, str) for title, _ in paragraphs):
+        raise UserError(f"{where} has no titled paragraphs under 'context'; {MEND}")
+    return list(dict.fromkeys(paragraphs))
+
+
+def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
+    """The titles of a HotpotQA row's supporting paragraphs, each once."""
+    try:
+        titles = row["supporting_titles"] if "supporting_titles" in row else [x for x, _ in row["supporting_facts"]]
+        return list(dict.fromkeys(titles))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where} has no titles under 'supporting_facts'; {MEND}") from error
+
+
+def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
+    """Title and text of every paragraph of files of SQuAD's or HotpotQA's layout, or with both in a row."""
+    for path in paths:
+        for where, row in _rows(path):
+            if "paragraphs" in row:
+                title = text(row, "title", where)
+                yield from ((title, text(x, "context", where)) for x in objects(row, "paragraphs", where))
+            elif "context" in row:
+                yield from _titled(row, where)
+            else:
+                yield text(row, "title", where), text(row, "text", where)
+
+
+def _plain(text: str) -> str:
+    """A text by which it is known again, whatever white space it was saved with."""
+    return " ".join(text.split())
