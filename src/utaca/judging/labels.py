@@ -219,10 +219,7 @@ def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Un
 
 
 def _ask(questions: Sequence[Question], labeller: Role) -> None:
-    """Label the units of questions in place, as the labeller answers.
-
-    Tokens whose request failed have a null label, the source "failed" and the kind of failure as reason.
-    """
+    """Label the units of questions in place, as the labeller answers."""
     replies = labeller.ask([request for request, _ in questions], "labels")
     for request, units in questions:
         if request.key in replies.failures:
