@@ -60,12 +60,6 @@ def test_spelling_does_not_move_a_name_to_another_split(name):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: next(people("dev", 0)), "split 'dev'"),
-        (lambda: draw_value("height", random.Random(0), "en_US"), "attribute 'height'"),
-        (lambda: draw_value("hobby", random.Random(0), "ja_JP"), "locale 'ja_JP'"),
-        (lambda: next(biographies("reader", 1, 0)), "split 'reader'"),
-        (lambda: next(biographies("test", 1, 0)), "'writer'"),
-        (lambda: next(biographies("test", 1, 0, lambda person, facts: [], "mute")), "wrote nothing"),
         (lambda: narrative("Ana Díaz", [("height", "2 m")], random.Random(0)), "wordings"),
         (lambda: narrative("Ana Díaz", [("hobby", "Chess"), ("hobby", "Tango")], random.Random(0)), "twice"),
     ],

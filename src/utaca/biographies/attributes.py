@@ -13,7 +13,6 @@ from pydantic import Field, StringConstraints
 
 from utaca.biographies.people import LOCALES, faker
 from utaca.data_files import DataFile, Entries, read, slots
-from utaca.errors import UserError
 
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
 
@@ -166,15 +165,8 @@ def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
 
     The value is one line, not empty, does not end in a full stop and nowhere says "unknown". One number is
     taken from ``rng``, whatever the attribute.
-
-    Raises:
-        UserError: the attribute or the locale is not one of the package's.
     """
-    draw = _DRAWS.get(attribute)
-    if draw is None:
-        raise UserError(f"There is no attribute {attribute!r}; use one of {', '.join(_DRAWS)}.")
-    if locale not in LOCALES:
-        raise UserError(f"There is no locale {locale!r} for people; use one of {', '.join(LOCALES)}.")
+    draw = _DRAWS[attribute]
     value_rng = random.Random(rng.getrandbits(64))
     while True:
         # ", " stands for the line breaks of addresses.
