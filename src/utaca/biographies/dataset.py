@@ -23,13 +23,6 @@ class Fillers(DataFile):
     fillers: Entries[Sentence]
 
 
-_ATTRIBUTES: dict[str, tuple[str, ...]] = {
-    "train": TRAINING_ATTRIBUTES,
-    "validation": HELD_OUT_ATTRIBUTES,
-    "test": HELD_OUT_ATTRIBUTES,
-}
-
-
 @dataclass(frozen=True)
 class Draft:
     """The content of a biography before it is written: a person and (attribute, value) pairs."""
@@ -45,7 +38,7 @@ def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
     A draft has one attribute in "train" and "validation", going round the split's attributes, and all six
     held-out attributes in "test".
     """
-    attributes = _ATTRIBUTES[split]
+    attributes = TRAINING_ATTRIBUTES if split == "train" else HELD_OUT_ATTRIBUTES
     for index, person in enumerate(islice(people(split, seed), count)):
         rng = random.Random(f"{seed}:facts:{split}:{index}")
         stated = attributes if split == "test" else (attributes[index % len(attributes)],)
