@@ -1,6 +1,6 @@
 """Text that ships as YAML files under ``data/``: wordings, words, values, the paper's figures.
 
-A file is read once a process, when it is first needed, and checked by a type: a :class:`DataFile` of :data:`Entries`.
+A file is read once per process, when first needed, and checked against a type: a :class:`DataFile` of :data:`Entries`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one exception a user may see: a sentence that names the fault and its mend."""
+"""The one exception that a user may see: a sentence that names the fault and how to mend it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks before the first job of a run: everything that a stage would miss later is named now.
+"""Checks before the first job of a run: everything that a stage would lack later is reported at once.
 
 ``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does them alone, for a whole run, and prints a line
 each; it exits with 1 if something is missing. A run does those of its stages before its first job.

@@ -1,4 +1,4 @@
-"""What decoding says of an answer: a :class:`Token` a step, a :class:`Generation` an answer."""
+"""Record of decoding: one :class:`Token` per step, one :class:`Generation` per answer."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""How an answer is decoded, from what a user writes: the command line and the server's requests choose alike.
+"""Decoding options as users write them, on the command line and in requests to the server.
 
 A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one. A *policy* is written as in the config,
 ``sub.8`` or ``set.2``. A *trigger* is what expands the budget of a token:
 
 * the name of a detector that ships for the reader (``data/detectors``), or the path of a detector's file;
 * ``margin``, or ``margin.X``: the token's logit margin is below X logits (:data:`MARGINS`, :data:`MARGIN`);
-* ``agreement``, or ``agreement.N``: the token would be another one under K_max, or is another one under N blocks;
-* ``every.N``: of N tokens one, whatever it is; ``never``: none, which without a policy is a fixed budget.
+* ``agreement``, or ``agreement.N``: the reader gives another token under K_max, or under N blocks;
+* ``every.N``: one token in N, whatever it is; ``never``: no token, which without a policy is a fixed budget.
 """
 
 from __future__ import annotations

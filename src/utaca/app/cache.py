@@ -1,8 +1,8 @@
-"""Documents that were read, on disk: the next question about one of them does not read it again.
+"""Cache on disk of documents that were read, so that the next question about one reads nothing again.
 
 An entry is found by the reader's weights and type, the settings of its block memory and the document's tokens
-(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If they grow beyond the cache's size, the entry
-that was not used for longest leaves.
+(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If they grow beyond the cache's size, the
+least recently used entry is removed.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ What a user types, and what comes back:
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
 
 The answer is all of standard output, so that it can be piped; it comes token by token, in a terminal shaded by the
-budget of each. All else goes to standard error. What is wrong in what a user gives is said in one sentence, and the
-exit status is 2 (docs/ask.md).
+budget of each. All else goes to standard error. A mistake in the user's input gives one sentence and the exit
+status 2 (docs/ask.md).
 
 ``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
 ``tables``, ``check-endpoint`` and ``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy

@@ -1,4 +1,4 @@
-"""What an answer is decoded from, and how: a document that was read, a question and its options."""
+"""Inputs of decoding: a document that was read, a question, and the options of its answer."""
 
 from __future__ import annotations
 

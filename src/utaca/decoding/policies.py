@@ -1,4 +1,4 @@
-"""Update policies: how the budget goes on after a token (paper, section 4.3)."""
+"""Update policies: the block budget of the next token after one is accepted (paper, section 4.3)."""
 
 from __future__ import annotations
 

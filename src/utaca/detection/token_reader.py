@@ -1,4 +1,4 @@
-"""Tokens, read out of steps that have run: their logits, signals, and what a detector says of them."""
+"""Tokens read from the output of decoding steps: their logits and signals, and the GDM that a detector gives them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ TOP = 10
 
 
 class TokenReader:
-    """Reads the tokens of an answer, with one transfer from the device each, and keeps its ``generation``.
+    """Reads each token of an answer with one transfer from the device, and adds accepted tokens to ``generation``.
 
-    The detector judges each token from its state behind the accepted tokens, never from a rejected one. Signals are
-    the margin and the detector's, or all that there are if they are ``measured``; ``captures`` are what they keep of a
-    layer's retrieval, by name.
+    The detector judges each token from its LSTM state after the accepted tokens; rejected tokens leave the state as it
+    was. The signals of a token are the logit margin and those that the detector reads, or all of them if ``measured``.
+    ``captures`` are the capture functions of these signals (:class:`utaca.detection.signal.Signal`), by signal.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class TokenReader:
         if detector is not None:
             self._detector = detector.to(reader.device)
             self._state = self._detector.initial_state(1)
-            self._states: dict[int, Any] = {}
+            self._next_states: dict[int, Any] = {}  # State after each token read, by the token's id().
 
     def read(self, step: Step, choose: Callable[[Tensor], Tensor]) -> Token:
         """The token that follows a step, chosen of its logits."""
@@ -75,14 +75,14 @@ class TokenReader:
         )
         if detector is not None:
             token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
-            self._states[id(token)] = state
+            self._next_states[id(token)] = state
         return token
 
     def accept(self, token: Token) -> Token:
         """Take a committed token into the trace, with the text that it adds."""
         if self._detector is not None:
-            self._state = self._states[id(token)]
-            self._states.clear()
+            self._state = self._next_states[id(token)]
+            self._next_states.clear()
         generation = self._generation
         generation.trace.append(token)
         if token.token in self._reader.stop_tokens:

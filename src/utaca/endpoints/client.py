@@ -1,6 +1,6 @@
 """Ask a server many requests at once: validated answers, kept as they arrive, failures counted by kind.
 
-An answer that cannot be used is asked for again with its fault named, up to ``attempts`` times. The whole exchange is
+An unusable answer is requested again with its fault named, up to ``attempts`` times. The whole exchange is
 kept, so a later run replays it, failures included, without a request; raising ``attempts`` continues where it ended.
 If there was no answer (time-outs, refusals by HTTP, broken bodies), nothing is kept, and a later run asks again.
 """

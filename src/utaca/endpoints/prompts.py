@@ -1,4 +1,4 @@
-"""Instructions of the roles, and how they put a task to an endpoint.
+"""Instructions of the roles (writer, labeller, judge), and the messages that put a task to an endpoint.
 
 A prompt is the text file next to the module that asks (``judging/cas.txt`` for ``judging/cas.py``): a first line
 ``version: <name>``, a blank line, the instruction. Version and instruction are part of every request: an edited prompt

@@ -1,4 +1,4 @@
-"""Chat completions of one server: sent again while the server is busy or failing, in the form that it takes.
+"""Chat completions of one server: sent again while the server is busy or failing, in the form that it accepts.
 
 Servers differ in the parameters that they take. A parameter that a refusal names is left out or goes under another
 name, and the request is sent again.

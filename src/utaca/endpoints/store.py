@@ -1,4 +1,4 @@
-"""The answer store: every answer of a model, kept for good and found again by its request."""
+"""The answer store: every answer of a model, stored permanently under its request."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ class AnswerStore:
     """
 
     def __init__(self, place: Path | str) -> None:
-        """Open a file, or a database by its URL; raises :class:`UserError` if the place cannot be used."""
+        """Open an SQLite file by path or a PostgreSQL database by URL; raises :class:`UserError` on failure."""
         self.place = place
-        self._server = is_database(str(place))
-        self._opened = False
-        self._engine = _server(str(place)) if self._server else _file(Path(place))
-        insert = (postgresql if self._server else sqlite).insert
-        # The first answer to a request stays.
+        self._is_server = is_database(str(place))
+        self._opened = False  # Once opened, statements wait for a server that goes away.
+        self._engine = _server_engine(str(place)) if self._is_server else _file_engine(Path(place))
+        insert = (postgresql if self._is_server else sqlite).insert
+        # A second answer to the same request is ignored.
         self._insert = insert(_ANSWERS).on_conflict_do_nothing(index_elements=["digest"])
         try:
-            self._run(self._lay_out)
+            self._run(self._create_table)
         except UserError:
             self._engine.dispose()
             raise
@@ -100,9 +100,9 @@ class AnswerStore:
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
 
-    def _lay_out(self, connection: sa.Connection) -> None:
-        """Make the table if there is none, and refuse another program's."""
-        if not self._server:
+    def _create_table(self, connection: sa.Connection) -> None:
+        """Create the table of answers if there is none; refuse a table of another program."""
+        if not self._is_server:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         elif (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar_one()) != "UTF8":
             raise UserError(
@@ -189,7 +189,7 @@ class AnswerStore:
             except DBAPIError as fault:
                 # SQLite waits for other writers by itself, but not to change to write-ahead mode.
                 passing = "locked" in str(fault.orig)
-                if self._server:
+                if self._is_server:
                     lost = fault.connection_invalidated or isinstance(fault, OperationalError)
                     passing = self._opened and lost
                 if not passing or time.monotonic() > deadline:
@@ -205,17 +205,17 @@ class AnswerStore:
                 f"{self.place} can no longer be used as the answer store ({words}); mend it and run again: the answers "
                 "so far are kept"
             )
-        mend = "start the server, or correct the URL" if self._server else "move it away or free it"
+        mend = "start the server, or correct the URL" if self._is_server else "move it away or free it"
         if "password" in words:
             mend = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
-        elif self._server and "does not exist" in words:
+        elif self._is_server and "does not exist" in words:
             mend = f"make it on the server (createuser, createdb {self._engine.url.database}), or correct the URL"
         elif "permission denied" in words:
             mend = "let an owner of the schema GRANT it"
         return UserError(f"{self.place} cannot be used as the answer store ({words}); {mend}")
 
 
-def _file(path: Path) -> sa.Engine:
+def _file_engine(path: Path) -> sa.Engine:
     _check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ def _file(path: Path) -> sa.Engine:
     return engine
 
 
-def _server(place: str) -> sa.Engine:
+def _server_engine(place: str) -> sa.Engine:
     url = sa.make_url(place)
     # SQLAlchemy takes the database as it is written.
     url = url.set(

@@ -1,4 +1,4 @@
-"""The way to a server: its client, the number of requests in flight, and its faults in words."""
+"""Transport to a server: HTTP client, number of requests in flight, and descriptions of faults."""
 
 from __future__ import annotations
 

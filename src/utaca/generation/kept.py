@@ -1,4 +1,4 @@
-"""Documents that were read, kept in files, for a later job or command that asks about them too."""
+"""Files of documents that were read, for later jobs and commands with questions about the same documents."""
 
 from __future__ import annotations
 

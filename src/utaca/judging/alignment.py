@@ -9,7 +9,7 @@ Rules of the alignment:
 * A sentence about another attribute that was asked and is still open is right in itself: its attribute is 0, for it
   was not its turn, its value is compared with the reference of the attribute it names, and the order continues there.
   Any other attribute stands in the place of the one whose turn it was.
-* The labeller sees the sentence with the value, so a value given for another person or attribute is its to reject.
+* The labeller sees the sentence with the value, and so rejects a value of another person or attribute.
 * Sentences beyond the last asked one are 0 throughout.
 * Text outside the pattern is factual for the asked attribute that it states: by the attribute's name or by what such
   sentences say in free words, from there on. What states none goes with what was stated before it, else with the first

@@ -6,7 +6,7 @@ tokens of the values by the labeller endpoint, which compares the values with th
 
 There is no sentence to align an answer in free words with, as questions of benchmarks are answered. The labeller
 endpoint labels all of its text by the question and its reference answers (prompt ``answers.txt``). The end-of-answer
-token is 1 if the answer says anything, otherwise 0: whether the answer is right is the other tokens' matter.
+token is 1 if the answer says anything, otherwise 0: the other tokens' labels say whether the answer is right.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""String match: the surface measure that CAS is set beside."""
+"""String match: the surface measure that CAS is compared with."""
 
 from __future__ import annotations
 

@@ -166,14 +166,15 @@ def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
 
 
 def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
-    """Retrieval scores [R, blocks] for queries [R, H, D] at the clipped distance (InfLLM, section 3.2).
+    """Retrieval scores [R, blocks] of R queries [R, H, D], rotated to InfLLM's clipped distance (its section 3.2).
 
-    One score for all heads: the sum over query heads of the dot product with the block's representative, of their
-    key-value head. ``representatives`` [G * D, blocks] may come in parts, and a part [R, G * D, blocks] by query.
+    A block's score is a sum over all H heads: the dot product of each head's query with the block's representative of
+    the head's key-value head, of which there are G. ``representatives`` are parts, joined along the blocks: each is
+    [G * D, blocks] for all queries, or [R, G * D, blocks] with one matrix per query; the first is for all queries.
     """
-    heads = len(representatives[0]) // query.shape[-1]
-    grouped = query.to(representatives[0].dtype).unflatten(1, (heads, -1)).sum(2).flatten(1)
-    parts = [grouped @ part if part.ndim == 2 else (grouped[:, None] @ part)[:, 0] for part in representatives]
+    groups = len(representatives[0]) // query.shape[-1]
+    summed = query.to(representatives[0].dtype).unflatten(1, (groups, -1)).sum(2).flatten(1)
+    parts = [summed @ part if part.ndim == 2 else (summed[:, None] @ part)[:, 0] for part in representatives]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
@@ -181,10 +182,9 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, T, D], by the probability mass of each block's tokens.
 
     Every query of every head spreads a softmax over all tokens of the blocks. So a token that one head looks for
-    outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv
-    2411.02886) for whole blocks, of each query by itself and not of their mean. A block's score is the logarithm of its
-    ``size`` tokens' share, times H sqrt(D), which makes its units those of :func:`block_scores`. ``keys``
-    [G, blocks * size, D] may come in parts.
+    outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv 2411.02886) for whole blocks,
+    of each query by itself and not of their mean. A block's score is the logarithm of its ``size`` tokens' share, times
+    H sqrt(D), which makes its units those of :func:`block_scores`. ``keys`` [G, blocks * size, D] may come in parts.
     """
     rows, heads, length, width = query.shape
     groups, total = len(keys[0]), sum(part.shape[1] for part in keys)

@@ -1,4 +1,4 @@
-"""FastKV: SnapKV, and the deeper layers read only the tokens that the middle of the model finds worth it."""
+"""FastKV: SnapKV, and the deeper layers read only the tokens that a middle layer selects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Full attention: nothing is managed; the row that all others are to be compared with."""
+"""Full attention without context management: the row that all others are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""H2O: the cache keeps what has got most attention so far, and the latest tokens."""
+"""H2O: the cache keeps the tokens with the most attention so far, and the latest tokens."""
 
 from __future__ import annotations
 

@@ -61,14 +61,14 @@ class LLMLingua2(DenseMethod):
 
     def missing(self) -> str:
         if not self.budget and self.rate >= 1:
-            return ""
-        lacking = [] if find_spec("llmlingua") else ["package llmlingua: pip install -e '.[llmlingua]'"]
+            return ""  # Nothing is compressed.
+        needs = [] if find_spec("llmlingua") else ["package llmlingua: pip install -e '.[llmlingua]'"]
         if self.model == CLASSIFIER and not _kind(self.model):
-            lacking.append(f"model {CLASSIFIER}: snakemake -s training/Snakefile --cores all llmlingua_classifier")
-        elif not lacking and not _kind(self.model):
-            short = Path(self.model).name
-            lacking.append(f"model {short} at path or hub id {self.model}; get it, or set model to its folder")
-        return "; ".join(f"needs {each}" for each in lacking)
+            needs.append(f"model {CLASSIFIER}: snakemake -s training/Snakefile --cores all llmlingua_classifier")
+        elif not needs and not _kind(self.model):
+            name = Path(self.model).name
+            needs.append(f"model {name} at path or hub id {self.model}; get it, or set model to its folder")
+        return "; ".join(f"needs {need}" for need in needs)
 
     def files(self) -> list[Path]:
         return sorted(path for path in Path(self.model).glob("*") if path.is_file())
@@ -111,7 +111,7 @@ class LLMLingua2(DenseMethod):
 
 @lru_cache
 def _kind(model: str) -> str | None:
-    """The type of a model, if it can be had."""
+    """Type of a model, as its config.json names it; None if the folder or hub has no such model."""
     folder = Path(model)
     if folder.is_dir() and not [*folder.glob("*.safetensors"), *folder.glob("*.bin")]:
         return None

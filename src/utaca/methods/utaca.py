@@ -1,4 +1,4 @@
-"""UT-ACA: a trigger widens the budget of some tokens, the paper's of those that a detector distrusts."""
+"""UT-ACA: a trigger expands the block budget of some tokens; the paper's trigger is the uncertainty detector."""
 
 from __future__ import annotations
 

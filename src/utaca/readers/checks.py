@@ -101,26 +101,26 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
 
 
 def _check_config(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` unless a plain model of a supported family lies at the reader's path."""
-    where, folder = files.where(settings), files.folder_of(settings.path)
+    """Raise :class:`UserError` unless ``settings.path`` has an unquantised model of a supported family."""
+    reader, folder = files.where(settings), files.folder_of(settings.path)
     if folder is not None:
         files.check_folder(settings)
         config = folder / "config.json"
     elif Path(settings.path).is_file():
-        raise UserError(f"{where} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
+        raise UserError(f"{reader} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
     else:
         try:
             config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{where} is neither a local folder nor available from the hub; download it, or set reader.path to a "
+                f"{reader} is neither a local folder nor available from the hub; download it, or set reader.path to a "
                 "folder (a gated model also needs HF_TOKEN)"
             ) from error
-    kind = files.read_object(config).get("model_type")
-    if not isinstance(kind, str):
+    family = files.read_object(config).get("model_type")
+    if not isinstance(family, str):
         raise UserError(f"{config} has no model_type; copy or download it anew")
-    if kind not in FAMILIES:
-        raise UserError(f"{where} is a {kind} model; supported are {', '.join(FAMILIES)}")
+    if family not in FAMILIES:
+        raise UserError(f"{reader} is a {family} model; supported are {', '.join(FAMILIES)}")
     files.check_config(config)
 
 

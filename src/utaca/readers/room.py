@@ -1,6 +1,6 @@
-"""Whether what is read of a document fits into the memory that is free.
+"""Checks that the keys and values of a document fit into the free memory.
 
-The system would rather end the process than say so.
+Without these checks the system would kill the process, with no message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handwritten biographies with the pipeline's questions: how well a reader reads.
 
 Questions are about the attributes that a biography states, one or several at once, and about single ones that it lacks.
-It stands alone or, in documents of a length, between paragraphs of the run's corpus, at a random depth.
+A biography stands alone or, in documents of a set length, between paragraphs of the run's corpus, at a random depth.
 """
 
 from __future__ import annotations

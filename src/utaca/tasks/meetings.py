@@ -1,4 +1,4 @@
-"""QMSum's test file under LongBench's prompt and score of its selection from it.
+"""QMSum's test file, under the prompt and the score that LongBench has for its selection from this file.
 
 LongBench's 200 rows are some of the same queries, with the transcripts in this form; which they are is not known from
 QMSum's file, so the figures of the two are close and not the same.

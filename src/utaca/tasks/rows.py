@@ -1,4 +1,4 @@
-"""Tasks whose file has a row a line: prompts from a template, cut in the middle."""
+"""Tasks whose file has one row per line: prompts from a template, cut in the middle."""
 
 from __future__ import annotations
 

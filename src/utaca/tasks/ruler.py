@@ -6,12 +6,12 @@ random ones. N is found once, on the first question, as the most that ``length``
 longer. The documents of a sample are shuffled by one seed, so that all samples of N documents are permuted alike;
 ``mended`` gives each its own.
 
-Where these prompts are others than the official code's:
+Where these prompts differ from the official code's:
 
-- It draws distractors from the global generator, which has been advanced by as many prompts as its search for N tried,
-  so that its prompts depend on the tokenizer. Here every question has a generator of its own.
-- It repeats documents if a file has fewer than N. Here each document of the file stands once.
-- It never ends if ten documents do not fit. Here a prompt goes down to what its question was written about.
+- The code draws distractors from the global generator, which the search for N has advanced by as many prompts as the
+  search tried, so that prompts depend on the tokenizer. Here every question has a generator of its own.
+- The code repeats documents if a file has fewer than N. Here each document of the file stands once.
+- The code never ends if ten documents do not fit. Here a prompt goes down to what its question was written about.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from utaca.tasks.task import Example, Task
 SEED = 42
 """The official generator's, of its shuffles; here of every draw."""
 STEP = 10
-"""Documents by which a prompt that is too long is shortened."""
+"""Number of documents that are left out at once if a prompt is too long."""
 
 _COMPLETE, _PARTIAL, _MISSING = EVIDENCE
 _INSTRUCTION = (
@@ -88,7 +88,7 @@ class _Sample:
         return len(self.gold) + len(self.near) + len(self.far)
 
     def text(self, count: int) -> str:
-        """The prompt up to the question, with so many documents."""
+        """The prompt up to the question, with ``count`` documents."""
         spare = count - len(self.gold)
         if count >= self.most:
             documents = sorted([*self.gold, *self.near, *self.far])
@@ -293,7 +293,7 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
 
 
 def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | None:
-    """The text of so many documents, or of fewer if they have more than ``room`` tokens; None if none fits."""
+    """Prompt text with ``count`` documents, or fewer to fit ``room`` tokens; None if ``sample.least`` do not fit."""
     count = min(count, sample.most)
     while len(prompts.document(text := sample.text(count))) > room:
         if count <= sample.least:

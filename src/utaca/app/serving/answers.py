@@ -1,4 +1,4 @@
-"""What is sent of answers: the objects of the protocol, whole or in pieces, and metrics."""
+"""Responses of the protocol, whole or streamed in pieces, and the metrics of the server."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Documents that were read, in main memory (or the GPU's): which of them a new prompt may go on from.
+"""Documents that were read, in main or GPU memory, and how a new prompt continues from one of them.
 
-A memory of equal tokens is used as it is. Otherwise the memory that has the longest beginning in common is copied as
-far as the last pass that read no further than the common beginning and ended at a whole number of prefill chunks; only
-what follows is read. There the new memory is what reading anew would make of it, up to rounding
-(:func:`utaca.memory.prefill.resumed`). What was read of questions and answers is under other budgets, and not reused.
-A document whose tokens are scored goes on from such ones alone.
+A memory of the same tokens is used as it is. Otherwise the memory with the longest common prefix is copied, up to the
+last pass that ended within the prefix and at a whole number of prefill chunks; only the tokens after it are read. The
+result equals a memory that is read from the beginning, up to rounding (:func:`utaca.memory.prefill.resumed`). Keys and
+values of questions and answers are computed under other budgets, and not reused. A document whose tokens are scored
+continues only from a document whose tokens are scored too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What requests of the OpenAI protocol ask for.
+"""Requests of the OpenAI protocol, parsed into orders.
 
 The prompt of an order is a document, which goes into block memory, and a question, which is what follows it:
 

@@ -1,8 +1,8 @@
-"""The one thread that owns the model: documents are read and answers decoded by turns.
+"""The one thread that runs the model: it reads documents and decodes answers in turns.
 
-A turn is one pass that reads a document, if one is being read, and one pass of all answers under way
-(:class:`utaca.decoding.loop.Batch`): an answer waits for a prefill chunk at most between two of its tokens. Documents
-are read one at a time, in the order in which they came. A document that is there already is answered from at once.
+A turn is one pass over a chunk of the document being read, if any, and one pass of all answers under way
+(:class:`utaca.decoding.loop.Batch`), so an answer waits for at most one prefill chunk between two tokens. Documents are
+read one at a time, in order of arrival; questions about a document in memory are answered without reading it again.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Piece:
-    """``text`` may be sent: the prompt's, or what may be sent now that a ``token`` was committed, if anything.
+    """``text`` to send: the prompt's, or as much of the answer's as can be sent once ``token`` is committed.
 
-    ``scored`` are the tokens of the piece; none of a prompt that is not scored. The last piece says for what ``reason``
-    the answer has ended, and has its ``generation``.
+    ``scored`` are the tokens of the piece if they are scored. Only the last piece has ``reason`` and ``generation``.
     """
 
     text: str
@@ -173,6 +172,7 @@ class Worker(threading.Thread):
                 self._answer(job, stored)
 
     def _answer(self, job: Job, stored: StoredDocument) -> None:
+        """Begin the answer to a job's question about a stored document; :meth:`_decode` continues the answer."""
         order = job.order
         with self._guarded(job):
             if order.scored:

@@ -40,10 +40,10 @@ _BACK_MATTER = {
 
 
 def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str = API) -> list[dict[str, Any]]:
-    """Rows of schema ``corpus``, one a title in the given order; redirects are followed, revisions recorded.
+    """Fetch Wikipedia articles as rows of schema ``corpus``, in the order of ``titles``; redirects are followed.
 
-    A fetched article is kept under ``cache``, one file a title, and is never asked for again, so that later runs see
-    the same revisions. Raises :class:`UserError` if the API cannot be reached or has no such article.
+    Each article is stored with its revision in a file under ``cache`` and never fetched again, so that later runs read
+    the same text. Raises :class:`UserError` if the API cannot be reached, or has no article of a title.
     """
     rows = []
     for title in progress(titles, total=len(titles), unit="article", desc="Wikipedia"):

@@ -1,7 +1,7 @@
 """Normalised entropy of the retrieval scores over far blocks: 0, all mass on one block; 1, uniform.
 
-The entropy of the softmax over blocks of the mean head's score, over the entropy of blocks that are all alike; the mean
-over layers, 0 if fewer than two blocks are far.
+The entropy of the softmax over blocks of the score averaged over heads, divided by the entropy of a uniform
+distribution; averaged over layers; 0 if fewer than two blocks are far.
 """
 
 from __future__ import annotations

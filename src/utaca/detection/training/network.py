@@ -1,4 +1,4 @@
-"""Network that training computes: the detectors of several seeds side by side, with an LSTM and dropout for them.
+"""The detector's network in training: detectors of several seeds side by side, with their LSTM and dropout.
 
 Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
 Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Packed`).

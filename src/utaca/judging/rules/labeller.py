@@ -217,25 +217,25 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
-    """Offsets of the answer's words in a text, its article aside; of a date, if the answer is one."""
+    """Offsets in a text of the answer without its article; if the answer is a date, of what agrees in the dates."""
     expected = dates.whole_date(answer)
-    right: set[int] = set()
+    stating: set[int] = set()
     if expected is not None:
         for date in dates.dates(text):
             start, end = date.span
-            same = date.same(expected)
-            piece = set(range(end - start)) if same else _consistent(text[start:end], answer, "")
-            right.update(start + place for place in piece)
-        return right
-    wanted = [run for run, _ in _runs(answer)]
-    wanted = wanted[len(wanted) > 1 and wanted[0] in _ARTICLES :]
-    for first in range(len(runs) - len(wanted) + 1):
-        piece = runs[first : first + len(wanted)]
-        if piece and [run for run, _ in piece] == wanted:
-            start, end = piece[0][1][0], piece[-1][1][-1] + 1
+            agreeing = set(range(end - start)) if date.same(expected) else _consistent(text[start:end], answer, "")
+            stating.update(start + offset for offset in agreeing)
+        return stating
+    words = [run for run, _ in _runs(answer)]
+    if len(words) > 1 and words[0] in _ARTICLES:
+        del words[0]
+    for first in range(len(runs) - len(words) + 1):
+        candidate = runs[first : first + len(words)]
+        if candidate and [run for run, _ in candidate] == words:
+            start, end = candidate[0][1][0], candidate[-1][1][-1] + 1
             if not _LONGER_BEFORE.search(text[:start]) and not _LONGER_AFTER.match(text[end:]):
-                right.update(range(start, end))
-    return right
+                stating.update(range(start, end))
+    return stating
 
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:

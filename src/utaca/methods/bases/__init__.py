@@ -1,1 +1,1 @@
-"""What methods are made of: their interface, and how those read that read by full attention or by a small cache."""
+"""Bases of the methods: their interface, and the reading of a document by full attention or through a small cache."""

@@ -209,7 +209,7 @@ class Method(ABC):
         """Raise :class:`UserError` where the method cannot work with this reader."""
 
     def missing(self) -> str:
-        """What the method needs and this machine lacks, in a sentence; "" where it can run."""
+        """Sentence on what the method needs and this machine lacks; "" if the method can run."""
         return ""
 
     def files(self) -> list[Path]:

@@ -181,9 +181,6 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     return row
 
 
-# The reader's bars
-
-
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of the reader, and the bars of the config that they are compared with."""
     sets = {one.name: Group(one.name, [one]) for one in set_results(files, config)}
@@ -192,14 +189,15 @@ def bars(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:
+    """Score of ``bar.point``, less that of ``bar.minus`` if there is one, beside the bar; NaN if one was not run."""
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
-    names = {name for name, x in identities.items() if x in group.identities and not group.points(x)[0].not_run}
-    score, n = Resampled(), 0
-    if {bar.point, bar.minus} <= {*names, ""}:
-        score, n = group.mean(identities[bar.point]), group.total(identities[bar.point], "examples")
+    run = {name for name, key in identities.items() if key in group.identities and not group.points(key)[0].not_run}
+    score, n_rows = Resampled(), 0
+    if {bar.point, bar.minus} - {""} <= run:
+        score, n_rows = group.mean(identities[bar.point]), group.total(identities[bar.point], "examples")
         if bar.minus:
             score -= group.mean(identities[bar.minus])
-    row: Row = {"set": group.name, "point": bar.point, "minus": bar.minus, "bar": str(bar), "n_rows": n}
+    row: Row = {"set": group.name, "point": bar.point, "minus": bar.minus, "bar": str(bar), "n_rows": n_rows}
     score.put(row, "score")
     return row | {"verdict": verdict(score.value, bar)}
 
