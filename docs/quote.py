@@ -33,6 +33,7 @@ The first paragraph of a Markdown file behind its heading::
 from __future__ import annotations
 
 import argparse
+import io
 import re
 import shutil
 import string
@@ -47,7 +48,6 @@ import yaml
 from utaca.errors import UserError
 from utaca.records import atomic_path
 from utaca.reporting.render import MISSING
-from utaca.terminal import print_any_letter
 
 SNAPSHOTS = Path("docs") / "snapshots"
 # Where in a run's results a quoted file may lie.
@@ -169,7 +169,8 @@ def _cell(text: str, row: Mapping[str, Any], name: str) -> str:
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> None:
     """Entry point."""
-    print_any_letter()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="python docs/quote.py", description=__doc__.partition("\n")[0])
     parser.add_argument("--save", metavar="RUN", help="first copy what the pages quote of a run from results/RUN")
     asked = parser.parse_args(arguments)

@@ -15,7 +15,7 @@ from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.handwritten import biographies, handwritten
 from utaca.biographies.padding import Padder
-from utaca.biographies.sentences import abstention, summary
+from utaca.biographies.sentences import summary
 from utaca.errors import UserError
 from utaca.readers.prompts import Prompts, question
 from utaca.readers.tokenizer import load_tokenizer
@@ -156,13 +156,13 @@ def test_a_score_is_the_share_of_what_was_asked(rows: list[dict], prompts: Promp
     assert task.score("", example.references) == 0
     lacking = asked(prompts, evidence=["missing"])[0]
     (fact,) = facts([lacking])
-    assert task.score(abstention(fact["attribute"], fact["person"]), lacking.references) == 100
+    assert task.score(summary(fact["attribute"], fact["person"], "unknown"), lacking.references) == 100
     assert task.score(summary(fact["attribute"], fact["person"], "Rome"), lacking.references) == 0
 
 
 def test_found_and_abstained() -> None:
     person, attribute = "Ann Lee", "birth place"
-    said, unknown = summary(attribute, person, "the town of Cork, Ireland"), abstention(attribute, person)
+    said, unknown = summary(attribute, person, "the town of Cork, Ireland"), summary(attribute, person, "unknown")
     for answer, values, right in (
         (said, ["Cork"], True),
         (said, ["Kerry", "town of cork ireland"], True),

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from training.narratives import narrative
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import Person, people, split_of
-from utaca.biographies.sentences import abstention, summary
+from utaca.biographies.sentences import summary
 from utaca.readers.prompts import SEPARATOR, frame, question
 
 ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
@@ -381,7 +381,7 @@ class Examples:
         values: list[tuple[int, int, tuple[int, int, int] | None]] = []
         for attribute in asked:
             value = known.get(attribute)
-            sentence = summary(attribute, person, value) if value else abstention(attribute, person)
+            sentence = summary(attribute, person, value or "unknown")
             answer += " " * bool(answer) + sentence
             end = len(answer) - 1
             values.append((end - len(value or "unknown"), end, reading.places[person, attribute] if value else None))

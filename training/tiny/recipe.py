@@ -20,7 +20,7 @@ from training.tiny.tokenizer import train_tokenizer
 from training.tiny.training import SCHEDULE, train
 from utaca.biographies.attributes import draw_value
 from utaca.biographies.people import people
-from utaca.biographies.sentences import abstention, summary
+from utaca.biographies.sentences import summary
 from utaca.readers.load import resolve_device
 from utaca.records import atomic_path
 
@@ -41,7 +41,7 @@ def _facts(seed: int) -> Iterator[str]:
         facts = [(attribute, draw_value(attribute, rng, person.locale)) for attribute in chosen]
         yield " ".join(summary(attribute, person.name, value) for attribute, value in facts)
         yield " ".join(narrative(person.name, facts, rng))
-        yield abstention(chosen[0], person.name)
+        yield summary(chosen[0], person.name, "unknown")
 
 
 def make(settings: Settings, output: Path) -> None:

@@ -19,6 +19,7 @@ is imported before a command needs it.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -29,7 +30,6 @@ import typer
 from typer.core import TyperGroup
 
 from utaca.errors import UserError
-from utaca.terminal import print_any_letter
 
 TARGETS = {
     "results/tables": "the whole run: tables, figures and the report; the default",
@@ -88,7 +88,9 @@ def _utaca(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    print_any_letter()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Letters that the encoding lacks are written as escapes.
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 READER = typer.Option(

@@ -1,11 +1,6 @@
-"""The fixed patterns of summaries and abstentions (paper, appendix on data construction)."""
+"""The fixed pattern of summaries (paper, appendix on data construction)."""
 
 
 def summary(attribute: str, person: str, value: str) -> str:
-    """The sentence that states one fact."""
+    """The sentence that states one fact, or abstains from it if ``value`` is "unknown"."""
     return f"The {attribute} of {person} is {value}."
-
-
-def abstention(attribute: str, person: str) -> str:
-    """The sentence that abstains from a fact."""
-    return f"The {attribute} of {person} is unknown."

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from utaca.reporting.registry import data
+
 MISSING = "–"
 RUN = "Run: "
 """Start of the paragraph of a caption that describes the run."""
@@ -18,28 +20,7 @@ DETAILS = "<details>"
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        "&": r"\&",
-        "%": r"\%",
-        "$": r"\$",
-        "#": r"\#",
-        "_": r"\_",
-        "{": r"\{",
-        "}": r"\}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "±": r"$\pm$",
-        "–": "--",
-        "−": "$-$",
-        "→": r"$\rightarrow$",
-        "†": r"$\dagger$",
-        "\n": " ",
-    }
-)
+_LATEX = str.maketrans(data("names.yaml")["latex"])
 
 
 def number(value: object, digits: int) -> str:
