@@ -27,6 +27,7 @@ from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
 from utaca.settings.schema import MemorySettings
+from utaca.sizes import Sizes
 
 reading = import_module("utaca.memory.prefill")
 
@@ -280,9 +281,7 @@ def test_room_is_checked_where_the_document_will_lie(monkeypatch) -> None:
     monkeypatch.setattr("utaca.readers.room.free_memory", lambda: free["cpu"] * 2**30)
 
     def check(storage: str, device: str = "cuda", kind: torch.dtype = torch.bfloat16) -> None:
-        config = SimpleNamespace(intermediate_size=14336, hidden_size=4096)
-        reader = SimpleNamespace(shape=(32, 32, 8, 128), dtype=kind, device=torch.device(device))
-        reader.model = SimpleNamespace(config=config)
+        reader = SimpleNamespace(sizes=Sizes(32, 32, 8, 128, 4096, 14336), dtype=kind, device=torch.device(device))
         check_blocks(reader, MemorySettings(storage=storage), 252_000, 1)
 
     for device, storage in itertools.product(("cpu", "cuda"), ("device", "host")):
