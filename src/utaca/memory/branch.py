@@ -300,7 +300,7 @@ class Pass:
         self._layers: list[tuple[Tensor, ...]] = []
         reader = steps[0].state.reader
         hidden = reader.forward(torch.stack([step.tokens for step in rows]), self)
-        output, self.state_ids = Output(reader, hidden), [object() for _ in rows]
+        output, self.state_ids = Output(hidden, reader.embeddings(), reader.logits), [object() for _ in rows]
         columns = [torch.stack(column) for column in zip(*self._layers, strict=True)]
         self.keys, self.values, self.rotated, self.query, self.lse, self.chosen, self.scores, *captured = columns
         self.captured = dict(zip(self._captures, captured, strict=True))

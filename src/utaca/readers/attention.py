@@ -8,10 +8,10 @@ unrotated and every caller places them where it wants (InfLLM's clipped position
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from transformers import AttentionInterface
 
 from utaca.errors import UserError
 from utaca.readers.families import parts
-
-if TYPE_CHECKING:
-    from utaca.readers.load import Reader
 
 ATTENTION = "utaca"
 
@@ -38,15 +35,18 @@ class Attending(Protocol):
 
 
 class Output:
-    """What a pass gives: last hidden states [R, T, D], and the last tokens' embeddings [R, D] a site."""
+    """What a pass gives: last hidden states [R, T, D], and the last tokens' embeddings [R, D] a site.
 
-    def __init__(self, reader: Reader, hidden: Tensor) -> None:
-        self.reader, self.hidden, self.embeddings = reader, hidden, reader.embeddings()
+    ``head`` makes logits of hidden states.
+    """
+
+    def __init__(self, hidden: Tensor, embeddings: dict[str, Tensor], head: Callable[[Tensor], Tensor]) -> None:
+        self.hidden, self.embeddings, self._head = hidden, embeddings, head
 
     @cached_property
     def logits(self) -> Tensor:
         """Logits of the last tokens [R, V], of all rows by one product with the head."""
-        return self.reader.logits(self.hidden[:, -1])
+        return self._head(self.hidden[:, -1])
 
 
 class Step:

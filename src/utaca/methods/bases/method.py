@@ -133,13 +133,14 @@ class MethodState(ABC):
         reader = steps[0].after.reader
         if type(steps[0].state).advance is MethodState.advance:
             hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
-            output = Output(reader, hidden)
+            output = Output(hidden, reader.embeddings(), reader.logits)
             for row, step in enumerate(steps):
                 step.after.length += step.size
                 step.output, step.row = output, row
         else:
             for step in steps:
-                step.output, step.row = Output(reader, step.after.advance(step.tokens)[None]), 0
+                hidden = step.after.advance(step.tokens)[None]
+                step.output, step.row = Output(hidden, reader.embeddings(), reader.logits), 0
 
     def commit(self, step: MethodStep) -> None:
         vars(self).update(vars(step.after))
