@@ -75,7 +75,7 @@ NO_ANSWER = {
     "a lone surrogate": completion("\ud800"),
     "an error under HTTP 200": Reply('{"error": {"message": "no capacity", "code": 502}}'),
     "an error as the finish": completion('{"number"', "error"),
-    "a stall": Reply(GOOD.body, seconds=0.8),
+    "a stall": Reply(GOOD.body, seconds=2.5),
     "a slow trickle": Reply(GOOD.body, trickle=0.02),
 }
 
@@ -83,7 +83,7 @@ NO_ANSWER = {
 @pytest.mark.parametrize("fault", NO_ANSWER.values(), ids=NO_ANSWER)
 def test_a_request_without_an_answer_is_repeated(fault: Reply, store: Path) -> None:
     with serving(lambda server, call: fault if call.number == 1 and call.item < "3" else GOOD) as s:
-        answers = ask_items(s, store, timeout_s=0.5)
+        answers = ask_items(s, store, timeout_s=2)
         assert not answers.failures
         assert [s.n_of(item) for item in range(8)] == [2, 2, 2, 1, 1, 1, 1, 1]
         assert (answers.usage.requests, answers.usage.cached) == (8, 0)

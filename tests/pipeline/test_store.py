@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -90,7 +91,8 @@ def test_a_writer_of_eight_is_killed_and_the_server_under_them(
     if is_database(place):
         # Writers stand still meanwhile, so that they are in the middle however long the server takes to end.
         for writer in writers[1:]:
-            os.kill(writer.pid, signal.SIGSTOP)
+            with suppress(ProcessLookupError):  # it has ended
+                os.kill(writer.pid, signal.SIGSTOP)
         request.getfixturevalue("postgres").kill()
         before, alive = set(told(tmp_path)), [writer for writer in writers[1:] if writer.is_alive()]
         request.getfixturevalue("postgres").start()
