@@ -8,7 +8,7 @@ those of the answer, one by one (:mod:`utaca.decoding.loop`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -184,6 +184,10 @@ class Method(ABC):
     (``absolute``: at their true positions; ``rolling``: at their places in its cache; ``clipped``: far ones at one
     distance), whether a step may have another budget than the last one (``adjustable``), and whether the last token of
     the prompt passes alone, as the first step of decoding, or with the prompt, whose pass then gives the first token.
+
+    ``state(reading, repeated, room)``, where :meth:`read` returns a :class:`MethodReading`, makes the state behind the
+    document, or before its last ``repeated`` tokens, which pass once more together with the question because the method
+    observes them; at most ``room`` tokens will pass.
     """
 
     name: ClassVar[str]
@@ -191,6 +195,7 @@ class Method(ABC):
     positions: ClassVar[Literal["absolute", "rolling", "clipped"]]
     adjustable: ClassVar[bool] = False
     last_alone: ClassVar[bool] = True
+    state: ClassVar[Callable[[MethodReading, int, int], MethodState]]
 
     budget: int
 
@@ -267,12 +272,6 @@ class Method(ABC):
     @abstractmethod
     def read(self, reader: Reader, document: str | Tensor, room: int) -> MethodReading:
         """Read a document, its text or token ids [N]; question and answer will have ``room`` tokens."""
-
-    def state(self, reading: MethodReading, repeated: int, room: int) -> MethodState:
-        """A state behind the document, or before the last ``repeated`` tokens of it, which will pass once more together
-        with the question because the method observes them; ``room`` tokens may pass in all. Every method has it whose
-        reading is a :class:`MethodReading`."""
-        raise NotImplementedError
 
     def nominal(self, state: MethodState) -> float:
         """Tokens of the budget that the latest pass of ``state`` used: no more than there were."""
