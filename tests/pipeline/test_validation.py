@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from commands import snakemake
+from conftest import copy_checkout
 
 from training.tiny.validation import ATTRIBUTES, SPLIT, Drawn
 from utaca.biographies.corpora.embedded import articles
@@ -38,7 +39,8 @@ def test_people_are_of_the_split_and_facts_are_in_the_text_or_absent(tiny: Reade
             assert natural or f"The {attribute} of " in text, "another has it"
 
 
-def test_files_are_made_by_their_rule_and_asked_by_the_task(checkout: Path, tiny: Reader) -> None:
+def test_files_are_made_by_their_rule_and_asked_by_the_task(tmp_path: Path, tiny: Reader) -> None:
+    checkout = copy_checkout(tmp_path / "utaca")
     done = snakemake(checkout, "-s", "training/Snakefile", "--cores", "1", "validation", "--config", "share=0.02")
     assert done.returncode == 0, done.stdout
     folder = checkout / "results" / "training" / "validation"

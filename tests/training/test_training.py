@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from commands import snakemake
-from conftest import ROOT
+from conftest import ROOT, copy_checkout
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
 
 from training.settings import load
@@ -34,8 +34,9 @@ def test_every_training_is_a_target(checkout: Path, name: str) -> None:
     assert f"log: logs/training/{name}.log" in said
 
 
-def test_the_reader_and_the_classifier_are_trained_by_their_rules(checkout: Path) -> None:
+def test_the_reader_and_the_classifier_are_trained_by_their_rules(tmp_path: Path) -> None:
     """The smallest share of the steps, one a stage, of a narrow model on a tiny corpus."""
+    checkout = copy_checkout(tmp_path / "utaca")
     (checkout / "hills").mkdir()
     (checkout / "hills" / "hills.txt").write_text("The hills are old. " * 30 + "\n\n" + "The rivers are young. " * 30)
     sizes = "tiny={hidden_size: 32, layers: 3, heads: 2, kv_heads: 1, vocabulary: 600}"
