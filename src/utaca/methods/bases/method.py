@@ -184,10 +184,6 @@ class Method(ABC):
     (``absolute``: at their true positions; ``rolling``: at their places in its cache; ``clipped``: far ones at one
     distance), whether a step may have another budget than the last one (``adjustable``), and whether the last token of
     the prompt passes alone, as the first step of decoding, or with the prompt, whose pass then gives the first token.
-
-    ``state(reading, repeated, room)``, where :meth:`read` returns a :class:`MethodReading`, makes the state behind the
-    document, or before its last ``repeated`` tokens, which pass once more together with the question because the method
-    observes them; at most ``room`` tokens will pass.
     """
 
     name: ClassVar[str]
@@ -196,6 +192,9 @@ class Method(ABC):
     adjustable: ClassVar[bool] = False
     last_alone: ClassVar[bool] = True
     state: ClassVar[Callable[[MethodReading, int, int], MethodState]]
+    """``state(reading, repeated, room)``, where :meth:`read` returns a :class:`MethodReading`, makes the state behind
+    the document, or before its last ``repeated`` tokens, which pass once more together with the question because the
+    method observes them; at most ``room`` tokens will pass."""
 
     budget: int
 
