@@ -4,8 +4,6 @@
 table. Each run starts with an empty store and includes making the client. Leave the machine to it meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

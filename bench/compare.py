@@ -5,8 +5,6 @@ meets both alike. A ratio is of two neighbouring processes: the median over the 
 must have the reader, and run in this environment. Leave the machine to it meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -3,8 +3,6 @@
 ``python bench/detectors.py`` prints a Markdown table. Leave the machine to it meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 

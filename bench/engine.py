@@ -4,8 +4,6 @@
 tokens and detectors have random weights: times depend on neither. Leave the machine to it meanwhile.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -1,7 +1,5 @@
 """Figures of a measurement as a Markdown table."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple

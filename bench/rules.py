@@ -15,8 +15,6 @@ the ``sentence`` that answers, or a ``question``), ``references``, ``prediction`
 data/annotations/README.md says how the shipped one was made.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import json

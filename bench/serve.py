@@ -6,8 +6,6 @@
 * An answer through the server against the same answer from the Python API, in turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import http.client

@@ -4,8 +4,6 @@ A place is a new file, or the URL of an empty database, as the config key ``answ
 there. Without any, a file in a temporary folder is measured.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages as a site: ``make docs``. Sphinx reads them from the root of the checkout, so that their links hold."""
 
-from __future__ import annotations
-
 import shutil
 from importlib import metadata
 from pathlib import Path

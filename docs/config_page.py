@@ -3,8 +3,6 @@
 ``python docs/config_page.py`` writes them anew.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Iterator

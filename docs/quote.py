@@ -30,8 +30,6 @@ The first paragraph of a Markdown file behind its heading::
 :meth:`pandas.DataFrame.eval`. What a run has no figure for is a dash.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import re

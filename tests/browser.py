@@ -1,7 +1,5 @@
 """A headless Chromium, driven over its debugging pipe: JSON messages, each ended by a NUL byte."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Chromium reads commands from descriptor 3 and answers on 4.
@@ -81,7 +79,7 @@ class Browser:
         for domain in ("Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):

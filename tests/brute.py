@@ -1,7 +1,5 @@
 """InfLLM's block memory stated once more, token by token and head by head in float64, for the tests."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 

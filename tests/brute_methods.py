@@ -1,7 +1,5 @@
 """A reader's layers in float64 under any attention, query by query and head by head, for the tests of the methods."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Commands that tests run in a checkout, Snakemake above all."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

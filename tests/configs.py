@@ -1,7 +1,5 @@
 """Configs and operating points for tests, and a run as the workflow plans it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields

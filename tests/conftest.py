@@ -1,7 +1,5 @@
 """Shared fixtures: a copy of the checkout to run the workflow in."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of the stages' files, with defaults for all columns that a test does not set, and files of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

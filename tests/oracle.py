@@ -4,8 +4,6 @@ Reads requests from standard input, a JSON list of the arguments of :func:`kept`
 output.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,7 +1,5 @@
 """A PostgreSQL server of the machine's own package, in a folder of its own, reached through a Unix socket."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import pwd

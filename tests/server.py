@@ -1,7 +1,5 @@
 """A server on the loopback that follows a script, for whatever asks over HTTP; and an endpoint's client against it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """A server of the tiny reader within the test's process, and what tests ask it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

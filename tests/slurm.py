@@ -1,7 +1,5 @@
 """A Slurm cluster of this machine alone, from Debian's packages: its daemons, their files in a folder of their own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

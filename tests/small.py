@@ -1,7 +1,5 @@
 """Small random readers for tests, and Hugging Face's own attention to compare them with."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

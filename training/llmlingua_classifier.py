@@ -3,8 +3,6 @@
 It stands in where the published weights are not to be had, and knows invented biographies between prose, no more.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ to), ``{v}`` the value and, in wordings of two facts, ``{w}`` the second value; 
 of the person before it.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The prose of all trainings, which is never the paper's articles: they are test material."""
 
-from __future__ import annotations
-
 import random
 
 from training.settings import Settings

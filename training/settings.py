@@ -1,7 +1,5 @@
 """The settings of the trainings (``training/config.yaml``), typed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

@@ -9,8 +9,6 @@ The public API, imported on first use so that ``import utaca`` costs nothing::
     adaptive = utaca.generate(memory, "Where was she born?", budget=64, policy=utaca.Sub(16), trigger=trigger)
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -3,8 +3,6 @@
 A file is read once per process, when first needed, and checked against a type: a :class:`DataFile` of :data:`Entries`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

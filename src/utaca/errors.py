@@ -1,7 +1,5 @@
 """The one exception that a user may see: a sentence that names the fault and how to mend it."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager

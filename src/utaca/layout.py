@@ -1,7 +1,5 @@
 """Where InfLLM's rule puts the tokens of a text (InfLLM, arXiv 2402.04617, section 3.1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

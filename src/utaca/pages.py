@@ -5,8 +5,6 @@ script of the page shows it as text alone; the page's security policy allows tha
 else.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -4,8 +4,6 @@
 each; it exits with 1 if something is missing. A run does those of its stages before its first job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Attention over segments, and its mass, against plain softmax in float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Folders that hold no whole, plain model: one sentence each, the same when a reader is loaded and before a run."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,14 +1,12 @@
 """Adaptive decoding against a plain restatement of the paper's algorithm 1."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
@@ -50,7 +48,7 @@ class Scripted:
     def check(self, reader: Reader) -> None:
         """It judges the tokens of any reader."""
 
-    def to(self, device: torch.device) -> Scripted:
+    def to(self, device: torch.device) -> Self:
         return self
 
     def distrusts(self, p: torch.Tensor) -> torch.Tensor:

@@ -1,7 +1,5 @@
 """The uncertainty detector, its training data, the logit baselines and the metrics."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

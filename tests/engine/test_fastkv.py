@@ -1,7 +1,5 @@
 """FastKV against a loop over queries, heads and keys."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from brute_methods import Case, steps, votes

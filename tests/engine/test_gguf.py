@@ -1,7 +1,5 @@
 """GGUF files as readers: conversion, its cache, and files that are none."""
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Documents that are kept in files are those that were read, bit for bit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

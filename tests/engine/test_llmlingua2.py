@@ -1,7 +1,5 @@
 """LLMLingua-2 by its package, with a small random token classifier, against a statement of its rule."""
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Block memory against Hugging Face full attention and against a brute-force statement of retrieval."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random

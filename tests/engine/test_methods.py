@@ -1,7 +1,5 @@
 """The interface of the methods, full attention and window only; the other methods have files of their own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from brute_methods import Case, steps

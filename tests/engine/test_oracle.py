@@ -4,8 +4,6 @@ kvpress scores for each key-value head, pools by the mean, counts the window int
 safeguard as a lower bound; these are settings here. It runs in an environment of its own (`make oracle`).
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

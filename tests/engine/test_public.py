@@ -1,7 +1,5 @@
 """Public readers: the catalogue, and fetching of their files in parts."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Readers: how they are loaded, what their tokenizers make of texts, what their attention and their adapters take."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

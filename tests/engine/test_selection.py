@@ -1,7 +1,5 @@
 """The methods that choose anew for every token: RetrievalAttention, OmniKV, InfLLM-V2, against loops."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from brute_methods import Case, steps, turned

@@ -1,7 +1,5 @@
 """Bytes on paper against those that tensors really hold, and against the README."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The methods that read a document chunk by chunk: H2O, TokenSelect, FreqKV, against loops."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The scripts that time the engine, detectors' training, the client and the answer store, on tiny sizes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from importlib import import_module

@@ -1,7 +1,5 @@
 """People, facts and biographies: fictitious, disjoint between splits, and the same for the same seed."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

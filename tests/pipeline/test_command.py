@@ -1,7 +1,5 @@
 """The command ``utaca``: what a user types, and what comes back."""
 
-from __future__ import annotations
-
 import io
 import json
 import signal

@@ -1,7 +1,5 @@
 """Padding prose: embedded, from files, from a MediaWiki API."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Text under ``data/``: what a file says, and the one sentence about a file that is wrong."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The pages that people read: commands, paths and figures on them hold; of links see ``test_site.py``."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What users add, as docs/extending.md shows it: its examples run here, from files outside of the package."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

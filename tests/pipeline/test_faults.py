@@ -1,7 +1,5 @@
 """The client against a server that misbehaves: each request has one outcome, and no answer is asked for twice."""
 
-from __future__ import annotations
-
 import email.utils
 import json
 import logging

@@ -1,7 +1,5 @@
 """The client against servers that others wrote, `transformers serve` and `llama.cpp`, a small Qwen in every role."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """Token labels, CAS and string match, against a labeller and judge that are looked up in a table."""
 
-from __future__ import annotations
-
 import re
 
 import pyarrow as pa

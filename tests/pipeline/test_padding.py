@@ -1,7 +1,5 @@
 """Documents around biographies: length, order, spans, paragraphs used once; and documents without their evidence."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

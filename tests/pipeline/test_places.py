@@ -1,7 +1,5 @@
 """Where the checkout and a run may lie: paths that a shell or Snakemake stumbles over, other working directories."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import subprocess

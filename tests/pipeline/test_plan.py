@@ -1,7 +1,5 @@
 """What a run consists of: paths, tables, what a command asks for."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What is checked before a run: each fault named with its mend, all of them at once; no network."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

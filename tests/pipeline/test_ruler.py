@@ -1,7 +1,5 @@
 """RULER's qa_1 and qa_2: prompts to the character, their length, what evidence is left, and scores."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Servers that differ from the usual one: in what they take, in the form of their answers, in how they are reached."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``utaca serve``: the OpenAI protocol over a reader, its errors, what is reused, and its page in a browser."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Programs of others as clients of ``utaca serve``."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Log-probabilities of prompts, as OpenAI's completions have them and harnesses ask for them."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """Composition and checks of the config, its page, and the import closure of scripts."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """``make docs``: the pages as a site, without a warning and without a link that leads nowhere."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

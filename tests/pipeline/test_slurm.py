@@ -1,7 +1,5 @@
 """The whole workflow on a real Slurm of this machine, against the same run without one."""
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -1,7 +1,5 @@
 """The answer store in both of its databases: what was kept stays kept, once, whoever is killed."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """The official files of benchmarks: fetched, checked, moved into place whole, and named where they cannot be had."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Tasks of a row a line: prompts to the character, cut as officially, files of other layouts, metrics to the digit."""
 
-from __future__ import annotations
-
 import json
 import random
 import subprocess

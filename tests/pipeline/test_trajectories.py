@@ -1,7 +1,5 @@
 """Trajectories and answers as tables; what a killed run leaves behind."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Drawn people on whom the tiny reader's training is validated, and the shipped reader on a few of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The workflow: hygiene, dry runs, mistakes before the first job, and one whole run at a tiny scale."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

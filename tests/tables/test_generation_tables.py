@@ -1,7 +1,5 @@
 """Generation held against InfLLM and token agreement, and curves: against plain restatements."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import cache
 

@@ -1,7 +1,5 @@
 """Tables of context-management methods: against plain restatements; and methods at operating points."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

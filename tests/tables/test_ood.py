@@ -1,7 +1,5 @@
 """The tables of benchmarks of other domains, held against figures by hand."""
 
-from __future__ import annotations
-
 import factories
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The report page, and what a run took."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from pathlib import Path

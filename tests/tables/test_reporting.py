@@ -1,7 +1,5 @@
 """Intervals, tables from a few synthetic rows, Markdown and LaTeX, the figure."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Recall of the gold block: which step and which blocks count, against hand-made traces and a restatement."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from copy import deepcopy

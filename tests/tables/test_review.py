@@ -1,7 +1,5 @@
 """People in the loop: what the review pages show, the sheets they export, and what the pipeline makes of these."""
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Iterator

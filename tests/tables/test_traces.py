@@ -1,7 +1,5 @@
 """The trace viewer: what it holds of documents and traces, and how it behaves in a browser."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The verdict in words, from answers made for each case; names and colours of what is compared."""
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Biographies that people wrote by hand, as a task: their file, their documents, and what counts as found."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """The classifier that the project trains for LLMLingua-2."""
 
-from __future__ import annotations
-
 import random
 from itertools import islice
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tiny reader's training: it sees what the engine will show it, and it is a function of its seed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

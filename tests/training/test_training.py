@@ -1,7 +1,5 @@
 """The trainings beside the package: their settings, and what their workflow makes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -9,8 +9,6 @@ A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one.
 * ``every.N``: one token in N, whatever it is; ``never``: no token, which without a policy is a fixed budget.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

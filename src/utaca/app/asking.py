@@ -1,7 +1,5 @@
 """``utaca ask``: a question about documents, its answer token by token."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

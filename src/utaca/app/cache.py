@@ -5,8 +5,6 @@ An entry is found by the reader's weights and type, the settings of its block me
 least recently used entry is removed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """Documents from files: plain text, Markdown, HTML and PDF, and standard input."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import logging

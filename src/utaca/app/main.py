@@ -17,8 +17,6 @@ status 2 (docs/ask.md).
 is imported before a command needs it.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """The 27 biographical attributes and the drawing of fictitious values for them."""
 
-from __future__ import annotations
-
 import datetime
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The biographies of the training, validation and test splits (paper, appendix on data construction)."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The paper trains its detector under complete, partial and missing evidence in RU
 good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Biographies that people wrote by hand: a JSONL file, a :class:`Biography` a line."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Long documents: a biography between whole paragraphs of padding prose (paper, appendix on data construction)."""
 
-from __future__ import annotations
-
 import random
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Fictitious people and the splits that they belong to."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import unicodedata

@@ -1,7 +1,5 @@
 """Biographies by rules: a narrative that states every fact verbatim, in wordings chosen by a hash of the input."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Inputs of decoding: a document that was read, a question, and the options of its answer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

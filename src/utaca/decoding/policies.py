@@ -1,7 +1,5 @@
 """Update policies: the block budget of the next token after one is accepted (paper, section 4.3)."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

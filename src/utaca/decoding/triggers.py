@@ -1,7 +1,5 @@
 """Triggers: what expands the budget of a token (paper, algorithm 1), and what a detector is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

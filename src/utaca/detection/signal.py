@@ -1,7 +1,5 @@
 """Signals: one number per token that a detector may read in addition to the embedding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

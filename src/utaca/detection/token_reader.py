@@ -1,7 +1,5 @@
 """Tokens read from the output of decoding steps: their logits and signals, and the GDM that a detector gives them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from itertools import islice

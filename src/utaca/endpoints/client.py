@@ -5,8 +5,6 @@ kept, so a later run replays it, failures included, without a request; raising `
 If there was no answer (time-outs, refusals by HTTP, broken bodies), nothing is kept, and a later run asks again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -1,7 +1,5 @@
 """The answer store as ``utaca answers`` shows it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ A prompt is the text file next to the module that asks (``judging/cas.txt`` for 
 is asked anew and mixes no old answers in, and the requests of other modules stay as they are.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass

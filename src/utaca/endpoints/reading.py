@@ -1,7 +1,5 @@
 """The content of a completion object: its text without reasoning, and the value of the wanted shape in the text."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Transport to a server: HTTP client, number of requests in flight, and descriptions of faults."""
 
-from __future__ import annotations
-
 import asyncio
 import email.utils
 import math

@@ -1,7 +1,5 @@
 """Answers of any method about a document."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

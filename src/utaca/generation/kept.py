@@ -1,7 +1,5 @@
 """Files of documents that were read, for later jobs and commands with questions about the same documents."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

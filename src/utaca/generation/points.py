@@ -1,7 +1,5 @@
 """All operating points of a document, by any methods."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial

@@ -3,8 +3,6 @@
 Paper, section 4.1: the context window is constrained during decoding, logits and embeddings are recorded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache, partial
 

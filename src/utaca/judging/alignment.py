@@ -18,8 +18,6 @@ Rules of the alignment:
 * The end-of-answer token is 1 if every asked sentence is there, ended by its full stop; otherwise 0.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

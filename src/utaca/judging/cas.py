@@ -1,7 +1,5 @@
 """Conceptual accuracy (CAS) of answers, attribute by attribute (paper, appendix "Evaluation Metrics Details")."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

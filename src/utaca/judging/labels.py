@@ -9,8 +9,6 @@ endpoint labels all of its text by the question and its reference answers (promp
 token is 1 if the answer says anything, otherwise 0: the other tokens' labels say whether the answer is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -7,8 +7,6 @@ value each: the tokens of an answer, or predictions. A unit has the rows of the 
 person's value and name, and the value that it has so far.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

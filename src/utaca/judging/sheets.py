@@ -5,8 +5,6 @@ in any order, with others if need be. Each row repeats what the person saw, so t
 refused.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """String match: the surface measure that CAS is compared with."""
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

@@ -14,8 +14,6 @@ Judged tokens are those tried below K_max; the labeller is the one of the trajec
 * A replaced token that holds a part of a character has no label, for the rest of the character is unknown.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any

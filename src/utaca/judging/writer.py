@@ -1,7 +1,5 @@
 """The writer role: an endpoint turns the facts of a person into a natural narrative (paper, test set)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial

@@ -5,8 +5,6 @@ segment goes through the device's fused attention, which also gives the logarith
 these the outputs are merged exactly. Segments with a mask go through materialised logits instead.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import reduce

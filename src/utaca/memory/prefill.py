@@ -10,8 +10,6 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
   the window while decoding (``far_positions=packed``), as TokenSelect (arXiv 2411.02886) has both for single tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 

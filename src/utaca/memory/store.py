@@ -1,7 +1,5 @@
 """Where a document's keys and values lie: on the reader's device, or in host memory (``reader.memory.storage``)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -3,8 +3,6 @@
 A method is a file here, named like the method, and a class in it whose fields are its settings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any

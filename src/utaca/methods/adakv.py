@@ -1,7 +1,5 @@
 """Ada-KV: SnapKV, the heads of a layer sharing one budget."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

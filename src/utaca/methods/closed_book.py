@@ -1,7 +1,5 @@
 """No document: the question alone."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FastKV: SnapKV, and the deeper layers read only the tokens that a middle layer selects."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """FreqKV: a full cache is halved by keeping its low frequencies."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Full attention without context management: the row that all others are compared with."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """H2O: the cache keeps the tokens with the most attention so far, and the latest tokens."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """InfLLM: every token attends to the blocks that suit its query best."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar

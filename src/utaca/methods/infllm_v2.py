@@ -1,7 +1,5 @@
 """InfLLM-V2: blocks chosen in two stages, by semantic kernels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """OmniKV: a few layers choose the tokens that the layers after them attend to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """RetrievalAttention: every query head retrieves its own best keys."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """SnapKV: the end of the prompt votes on which of its keys are kept."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """TokenSelect: the heads of a layer vote for the tokens that all of them attend to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """UT-ACA: a trigger expands the block budget of some tokens; the paper's trigger is the uncertainty detector."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

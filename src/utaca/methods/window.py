@@ -1,7 +1,5 @@
 """Window only: the first tokens and the latest ones, nothing between."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

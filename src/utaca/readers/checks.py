@@ -1,7 +1,5 @@
 """Checks of a reader: of its files, config, tokenizer and chat template before loading, of its weights after."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of readers: which readers the config lists, what is on disk of one, and how it is fetched; without torch."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from math import prod

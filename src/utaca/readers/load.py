@@ -1,7 +1,5 @@
 """Readers loaded from a Hugging Face id, a folder or a GGUF file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Public models in GGUF files: the catalogue ``data/readers/public.yaml``, and fetching of its files."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

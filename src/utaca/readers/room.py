@@ -3,8 +3,6 @@
 Without these checks the system would kill the process, with no message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Tokenizers of readers, for stages that load no model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ takes it up. Pieces are kept under the digest of all they depend on (:func:`fing
 found.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path

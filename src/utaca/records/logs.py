@@ -1,7 +1,5 @@
 """A stage's log file: what goes to standard error goes to the file too, and a user's mistake is one sentence."""
 
-from __future__ import annotations
-
 import errno
 import io
 import logging

@@ -1,7 +1,5 @@
 """One progress bar for all long work: rate, ETA, readable in a terminal and in a log file."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

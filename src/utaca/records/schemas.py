@@ -4,8 +4,6 @@ Every file carries its schema's name and the digest of the config it was made wi
 (:mod:`utaca.records.tables`), and is checked against the schema when read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any

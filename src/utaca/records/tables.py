@@ -4,8 +4,6 @@ A file carries two digests: of the settings that made it, and of the files that 
 (:func:`provenance`), each of which carries the same of its own. Trajectories name the reader that decoded them, too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile

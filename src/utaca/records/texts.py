@@ -1,7 +1,5 @@
 """Text and JSON of files that users bring: one way to read them, and a sentence for every mistake."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Marks are used on white and on the dark background of pages; text is never coloured.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 INK, WHITE = "#1c2126", "#ffffff"

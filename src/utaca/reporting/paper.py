@@ -1,7 +1,5 @@
 """The figures that the paper reports, for the reference columns of the tables; percentages, tokens, seconds, GiB."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Every table and figure of a run, as declared in ``tables.yaml`` or in the module of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files

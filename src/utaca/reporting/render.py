@@ -1,7 +1,5 @@
 """Tables of strings as Markdown and LaTeX (booktabs), and numbers as strings."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

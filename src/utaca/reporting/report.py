@@ -4,8 +4,6 @@ The template is ``report.html``. Tables are read from their Markdown files, so t
 results; figures are embedded.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re

@@ -1,7 +1,5 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
-from __future__ import annotations
-
 from utaca.readers.gguf import is_gguf
 from utaca.reporting import render, statistics
 from utaca.settings import schema

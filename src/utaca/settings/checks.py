@@ -1,7 +1,5 @@
 """From a plain dict to the typed config, with one sentence for every mistake."""
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import json

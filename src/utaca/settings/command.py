@@ -1,7 +1,5 @@
 """What a command line of Snakemake asks for, read as Snakemake reads it."""
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr

@@ -1,7 +1,5 @@
 """Composition of the config: Hydra puts the chosen options of ``config/`` together, single keys come on top."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from copy import deepcopy

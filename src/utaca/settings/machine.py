@@ -1,7 +1,5 @@
 """What the machine offers and holds, and what child processes need of it; without heavy imports."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

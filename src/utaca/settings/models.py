@@ -1,7 +1,5 @@
 """Config from plain dicts: every fault at once, each a sentence."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import re

@@ -4,8 +4,6 @@ A run is one *base*, everything that its trajectories depend on, and grows under
 and tables may be added.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Questions of a task to a reader, and scores of its answers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

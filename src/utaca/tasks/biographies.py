@@ -4,8 +4,6 @@ Questions are about the attributes that a biography states, one or several at on
 A biography stands alone or, in documents of a set length, between paragraphs of the run's corpus, at a random depth.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence

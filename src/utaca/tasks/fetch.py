@@ -1,7 +1,5 @@
 """Fetching of the official files of the tasks, each checked before it is moved to its place."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -4,8 +4,6 @@ LongBench's 200 rows are some of the same queries, with the transcripts in this 
 QMSum's file, so the figures of the two are close and not the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from operator import itemgetter

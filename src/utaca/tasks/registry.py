@@ -1,7 +1,5 @@
 """Every task by its name, and the paths of its files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from utaca.errors import UserError

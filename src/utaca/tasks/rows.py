@@ -1,7 +1,5 @@
 """Tasks whose file has one row per line: prompts from a template, cut in the middle."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -14,8 +14,6 @@ Where these prompts differ from the official code's:
 - The code never ends if ten documents do not fit. Here a prompt goes down to what its question was written about.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from abc import abstractmethod

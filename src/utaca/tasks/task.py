@@ -1,7 +1,5 @@
 """The interface of every task of a benchmark."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

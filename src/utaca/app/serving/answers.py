@@ -1,7 +1,5 @@
 """Responses of the protocol, whole or streamed in pieces, and the metrics of the server."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

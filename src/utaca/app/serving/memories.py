@@ -7,8 +7,6 @@ values of questions and answers are computed under other budgets, and not reused
 continues only from a document whose tokens are scored too.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -11,8 +11,6 @@ The prompt of an order is a document, which goes into block memory, and a questi
 Where the split falls changes no token of the prompt, only what is read as a document.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The server: routes, errors, metrics, and how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import logging

@@ -5,8 +5,6 @@ A turn is one pass over a chunk of the document being read, if any, and one pass
 read one at a time, in order of arrival; questions about a document in memory are answered without reading it again.
 """
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """Padding prose: embedded, the user's files, or the paper's Wikipedia articles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ nowhere else. They name persons, birth years, universities and companies, so tha
 its vocabulary alone.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Sequence

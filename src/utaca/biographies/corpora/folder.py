@@ -1,7 +1,5 @@
 """Padding prose from the user's own files."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from pathlib import Path

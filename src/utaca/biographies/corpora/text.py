@@ -1,7 +1,5 @@
 """Usable paragraphs of padding prose, and the articles that they make."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

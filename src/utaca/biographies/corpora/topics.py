@@ -1,7 +1,5 @@
 """Topics of the padding prose: the paper's articles, and others for the tiny reader's training text."""
 
-from __future__ import annotations
-
 import re
 from functools import partial
 from typing import Annotated, Literal, TypeVar

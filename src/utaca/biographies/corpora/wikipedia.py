@@ -1,7 +1,5 @@
 """The paper's Wikipedia articles, from the MediaWiki API."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -3,8 +3,6 @@
 Trajectories record all of them; a detector looks at those that ``detectors.*.signals`` names.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from utaca.detection.signal import Signal

@@ -1,7 +1,5 @@
 """The logit margin: the best logit minus the second best (paper, section 3.1)."""
 
-from __future__ import annotations
-
 from utaca.detection.signal import Signal
 
 SIGNAL = Signal(value=lambda seen: seen.logits[0] - seen.logits[1])

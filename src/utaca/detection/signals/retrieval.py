@@ -4,8 +4,6 @@ The entropy of the softmax over blocks of the score averaged over heads, divided
 distribution; averaged over layers; 0 if fewer than two blocks are far.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

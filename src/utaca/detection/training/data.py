@@ -1,7 +1,5 @@
 """Labelled trajectories as sequences that a detector learns from or is measured on."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each token is weighted by its label, and a loss is divided by the sum of these w
 uncertain (0) or correct (1); the weight is still that of the label, one of three.
 """
 
-from __future__ import annotations
-
 import torch
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn import functional

@@ -3,8 +3,6 @@
 N is the uncertain class (hallucinated or unknown), P the correct one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from utaca.errors import UserError

@@ -1,7 +1,5 @@
 """Training of the detector (paper, appendix "Training Details")."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A token is distrusted if its score is above the threshold of a decision rule, which is chosen on the validation set.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

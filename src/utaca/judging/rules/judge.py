@@ -7,8 +7,6 @@ slip of the pen costs a quarter, unless what is written is a word or name itself
 paper, appendix on CAS.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ Rules in order: abstention; another person or attribute; consistency with the re
 Tokens without letters or digits follow their neighbour.
 """
 
-from __future__ import annotations
-
 import re
 from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence

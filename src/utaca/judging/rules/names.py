@@ -3,8 +3,6 @@
 The tables are in ``names.json``, cities in ``cities.json``; countries and currencies come from Babel's (CLDR's) names.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

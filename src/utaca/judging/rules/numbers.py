@@ -1,7 +1,5 @@
 """Numbers in texts: digits with separators, number words, Roman numerals."""
 
-from __future__ import annotations
-
 import re
 
 from text_to_num import alpha2digit

@@ -1,7 +1,5 @@
 """The rules over HTTP by the OpenAI protocol: ``utaca serve-rules``."""
 
-from __future__ import annotations
-
 import json
 import re
 from contextlib import suppress

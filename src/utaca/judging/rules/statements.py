@@ -3,8 +3,6 @@
 The phrases are in ``phrases.txt``.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import re

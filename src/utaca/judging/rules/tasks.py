@@ -1,7 +1,5 @@
 """The rules' answers to the tasks of the roles, in place of a model's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

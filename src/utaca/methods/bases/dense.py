@@ -1,7 +1,5 @@
 """Methods that read a document by full causal attention, and so share one reading of it."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

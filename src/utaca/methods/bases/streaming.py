@@ -1,7 +1,5 @@
 """Methods that read a document chunk by chunk into a small cache, by the same rule by which they decode."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The table of endpoints: the use of each endpoint, and the cost of its answers."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pandas as pd

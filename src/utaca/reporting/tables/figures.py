@@ -1,7 +1,5 @@
 """Figures, drawn without a display; the same table gives the same bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The tables of generated answers: quality over selected tokens, against InfLLM and against token agreement."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tables of human judgements: token labels compared with the labeller's, scores compared with the judge's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Snakemake writes a benchmark file when a job ends well; for a job that was kille
 covers the last part. Only these figures differ between two runs of one config.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

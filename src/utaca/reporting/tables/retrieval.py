@@ -6,8 +6,6 @@ sentence on the attribute. Facts whose value is attended to without retrieval, a
 sentence, are excluded and counted.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections import Counter

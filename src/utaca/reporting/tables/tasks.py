@@ -1,7 +1,5 @@
 """The tables of benchmarks of other domains (paper, section on out-of-domain generalization and its calibration)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -6,8 +6,6 @@ secondary comparisons are adjusted by Holm, and all other rows are exploratory. 
 point's gain minus another's. Without a plan the points of a detector are averaged, so that one interval decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
