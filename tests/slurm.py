@@ -37,14 +37,13 @@ SelectTypeParameters=CR_CPU_Memory
 SlurmdParameters=config_overrides
 AccountingStorageType=accounting_storage/none
 MinJobAge=600
-GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=64000 Gres=gpu:2 State=UNKNOWN
+NodeName={host} NodeAddr=127.0.0.1 CPUs=4 RealMemory=64000 State=UNKNOWN
 PartitionName=debug Nodes={host} Default=YES State=UP
 """
 
 
 class Slurm:
-    """The cluster: a node that claims four processors, 64 GB, and two GPUs, of which there need be none.
+    """The cluster: a node that claims four processors and 64 GB.
 
     ``variables`` are what its commands need in their environment. Skips where the cluster cannot be.
     """
@@ -80,11 +79,6 @@ class Slurm:
         munge.chmod(0o755)
         (munge / "key").write_bytes(os.urandom(1024))
         (munge / "key").chmod(0o400)
-        # Slurm counts a device where there is a file, whatever it is.
-        devices = [self.folder / f"device{number}" for number in range(2)]
-        for device in devices:
-            device.touch()
-        (self.folder / "gres.conf").write_text("".join(f"Name=gpu File={device}\n" for device in devices))
         conf = _CONF.format(host=host, folder=self.folder, ports=_free_ports(2))
         (self.folder / "slurm.conf").write_text(conf)
         paths = {f"--{name}-file": munge / name for name in ("key", "log", "pid", "seed")}

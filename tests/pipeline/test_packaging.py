@@ -1,4 +1,4 @@
-"""The package: what it declares, what lies inside it outside of a checkout, and what imports what in it."""
+"""The package: what it declares, and what lies inside it outside of a checkout."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections import defaultdict
 from collections.abc import Iterable
-from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-"""Distributions that are called otherwise than what is imported of them."""
 
 
 def requirements(*extras: str) -> list[Requirement]:
@@ -115,14 +112,3 @@ def test_an_installed_package_and_its_command_answer_with_core_dependencies_alon
     (tmp_path / "a.txt").write_text("The university of Maria Olsson is Lund University. It was a cold day. " * 9)
     words = ["-m", "utaca", "ask", "--reader", "tiny", "--document", "a.txt", "--no-cache", "--json"]
     assert run(*words, "Summarize the university of Maria Olsson.")["trigger"] == "needed_chained"
-
-
-def test_no_package_is_in_a_cycle() -> None:
-    graph: dict[str, set[str]] = defaultdict(set)
-    source = ROOT / "src" / "utaca"
-    # What stands in utaca/__init__.py offers all of the package.
-    for path in set(source.rglob("*.py")) - {source / "__init__.py"}:
-        name = path.relative_to(source).parts[0].removesuffix(".py")
-        graph[name] |= {module.split(".")[1] for module in modules(path) if module.startswith("utaca.")} - {name}
-    # Raises CycleError, which names those that import each other.
-    TopologicalSorter(graph).prepare()

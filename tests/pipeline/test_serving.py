@@ -185,6 +185,7 @@ BAD = [
     (chat(utaca={"trigger": "/etc/passwd.safetensors"}), 400, "names a file"),
     (chat(utaca={"colour": "red"}), 400, "colour"),
     ({"model": "tiny", "prompt": [1, 5000]}, 400, "has token id 5000"),
+    ({"model": "tiny", "prompt": "a b", "max_tokens": 0, "echo": True}, 400, "only with echo and logprobs"),
 ]
 
 
@@ -231,9 +232,6 @@ def test_the_api_key_is_asked_for(tiny: Reader) -> None:
         assert client(locked).with_options(api_key="secret").models.list().data[0].id == "tiny"
 
 
-LONG = {"stream": True, "temperature": 2, "seed": 3}
-
-
 AT_ONCE = """
 import utaca
 from utaca.app.serving import server
@@ -252,7 +250,7 @@ def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         line = next(line for line in process.stdout if "answers at" in line)
-        connection = begin(line.partition("http://")[2].partition("/")[0], chat(max_tokens=tokens, **LONG))
+        connection = begin(line.partition("http://")[2].partition("/")[0], chat(max_tokens=tokens, stream=True, temperature=2, seed=3))
         response = connection.getresponse()
         while b'"delta": {"content"' not in response.readline():
             pass

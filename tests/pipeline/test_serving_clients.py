@@ -7,9 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from serving import DOCUMENT, QUESTION, SEA, chat
+from small import full_attention
+from test_serving_scores import of_tokens
 
 import utaca
 from utaca.app.serving.server import Server
@@ -36,21 +40,37 @@ def test_langchain_asks(server: Server) -> None:
     assert "Harvard University" in model.invoke([("system", DOCUMENT), ("human", QUESTION)]).content
 
 
+# lm-evaluation-harness
+
 PEOPLE = {"Emma Thompson": "Harvard University", "Ada Lopez": "Lund University", "Olga Petrova": "Yale University"}
-TASK = """
-task: universities
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
-test_split: test
-output_type: generate_until
-doc_to_text: "{text}"
-doc_to_target: "{{{{answer}}}}"
-generation_kwargs: {{until: ["<never>"], max_gen_toks: 40, do_sample: false, temperature: 0}}
-metric_list: [{{metric: exact_match, aggregation: mean, higher_is_better: true}}]
+GENERATION = """
+generation_kwargs: {until: ["<never>"], max_gen_toks: 40, do_sample: false, temperature: 0}
+metric_list: [{metric: exact_match, aggregation: mean, higher_is_better: true}]
 """
+needs_harness = pytest.mark.skipif(not installed("lm_eval"), reason="lm-evaluation-harness is not installed")
 
 
-@pytest.mark.skipif(not installed("lm_eval"), reason="lm-evaluation-harness is not installed")
+def harness(server: Server, tiny: Reader, folder: Path, kind: str, rows: list[dict[str, Any]], **tasks: str) -> Path:
+    """The folder of what the harness makes of these rows under tasks: each the type of its output, how a row becomes a
+    text and a target, and more lines."""
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, lines in tasks.items():
+        data = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {folder / 'rows.jsonl'}}}}}\n"
+        (folder / f"{name}.yaml").write_text(f"task: {name}\n{data}test_split: test\n{lines}")
+    chats = kind == "local-chat-completions"
+    at = f"{server.address}/v1/{'chat/' if chats else ''}completions"
+    arguments = f"model=tiny,base_url={at},max_length=1280,max_retries=1,tokenizer={tiny.tokenizer.name_or_path}"
+    command = [sys.executable, "-m", "lm_eval", "--model", kind, "--model_args", arguments, "--tasks", ",".join(tasks)]
+    command += ["--include_path", str(folder), "--output_path", str(folder / "out"), "--log_samples"]
+    command += ["--apply_chat_template"] if chats else []
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "home")}
+    environment |= {"OPENAI_API_KEY": "-", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder / "out"
+
+
+@needs_harness
 @pytest.mark.parametrize("kind", ["local-chat-completions", "local-completions"])
 def test_the_harness_scores_as_the_engine_does(server: Server, tiny: Reader, tmp_path: Path, kind: str) -> None:
     rows, expected = [], []
@@ -62,19 +82,40 @@ def test_the_harness_scores_as_the_engine_does(server: Server, tiny: Reader, tmp
         rows.append({"document": document, "question": question, "answer": answer if person != "Ada Lopez" else "-"})
         engine = utaca.generate(utaca.prefill(tiny, document), question, budget=8, max_new_tokens=40)
         expected.append(engine.text == rows[-1]["answer"])
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    chats, text = kind == "local-chat-completions", r"{{document}}\n\n{{question}}"
-    text = text if chats else f"{tiny.before}{text}{tiny.after}"
-    (tmp_path / "universities.yaml").write_text(TASK.format(rows=tmp_path / "rows.jsonl", text=text))
-    at = f"{server.address}/v1/{'chat/' if chats else ''}completions"
-    arguments = f"model=tiny,base_url={at},num_concurrent=2,max_retries=1,tokenizer={tiny.tokenizer.name_or_path}"
-    command = [sys.executable, "-m", "lm_eval", "--model", kind, "--model_args", arguments, "--tasks", "universities"]
-    command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out"), "--log_samples"]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
-    environment |= {"OPENAI_API_KEY": "-", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command += ["--apply_chat_template"] if chats else []
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(next((tmp_path / "out").rglob("results*.json")).read_text())
+    text = r"{{document}}\n\n{{question}}"
+    text = text if kind == "local-chat-completions" else f"{tiny.before}{text}{tiny.after}"
+    task = f'output_type: generate_until\ndoc_to_text: "{text}"\ndoc_to_target: "{{{{answer}}}}"{GENERATION}'
+    out = harness(server, tiny, tmp_path, kind, rows, universities=task)
+    result = json.loads(next(out.rglob("results*.json")).read_text())
     assert result["results"]["universities"]["exact_match,none"] == pytest.approx(sum(expected) / 3)
     assert sum(expected) >= 1
+
+
+@needs_harness
+def test_the_harness_scores_choices_and_texts(server: Server, tiny: Reader, tmp_path: Path) -> None:
+    names = list(PEOPLE.values())
+    rows = [
+        {"text": f"The university of {person} is {name}. The university of {person} is", "answer": number}
+        for number, (person, name) in enumerate(PEOPLE.items())
+    ]
+    choices = 'output_type: multiple_choice\ndoc_to_text: "{{text}}"\ndoc_to_target: "{{answer}}"\n'
+    choices += f"doc_to_choice: {json.dumps(names)}\n"
+    texts = 'output_type: loglikelihood_rolling\ndoc_to_text: ""\ndoc_to_target: "{{text}}"\n'
+    texts += "metric_list: [{metric: word_perplexity}]\n"
+    out = harness(server, tiny, tmp_path, "local-completions", rows, choices=choices, texts=texts)
+    scored, rolled = (
+        [json.loads(line)["filtered_resps"] for line in next(out.rglob(f"samples_{name}_*")).read_text().splitlines()]
+        for name in ("choices", "texts")
+    )
+    encoded = lambda text: tiny.tokenizer(text, add_special_tokens=False)["input_ids"]  # noqa: E731
+    for row, answers, whole in zip(rows, scored, rolled, strict=True):
+        context = len(encoded(row["text"]))
+        for name, (logprob, greedy) in zip(names, answers, strict=True):
+            tokens = torch.tensor(encoded(f"{row['text']} {name}"))
+            logits = full_attention(tiny, tokens)
+            assert float(logprob) == pytest.approx(sum(of_tokens(logits, tokens)[context - 1 :]), abs=1e-3)
+            assert str(greedy) == str(logits[context - 1 : -1].argmax(-1).equal(tokens[context:]))
+        prefix = tiny.tokenizer.bos_token_id or tiny.tokenizer.eos_token_id
+        tokens = torch.tensor([prefix, *encoded(row["text"])])
+        expected = sum(of_tokens(full_attention(tiny, tokens), tokens))
+        assert float(whole[0]) == pytest.approx(expected, abs=1e-3)

@@ -1,11 +1,5 @@
 """Log-probabilities of prompts, as OpenAI's completions have them and harnesses ask for them."""
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import openai
@@ -145,67 +139,3 @@ def test_a_stream_has_the_scores_with_the_echo(server: Server) -> None:
     for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
         parts = [getattr(chunk.logprobs, name) for chunk in chunks if chunk.logprobs]
         assert [value for part in parts for value in part] == getattr(whole.logprobs, name)
-
-
-def test_no_tokens_are_for_scores_alone(server: Server) -> None:
-    for fields in ({}, {"echo": True}, {"logprobs": 1}):
-        status, answer = post(server, {"model": "tiny", "prompt": "a b", "max_tokens": 0} | fields, "/v1/completions")
-        assert status == 400
-        assert "only with echo and logprobs" in answer["error"]["message"]
-
-
-TASK = """
-task: {name}
-dataset_path: json
-dataset_kwargs: {{data_files: {{test: {rows}}}}}
-test_split: test
-output_type: {kind}
-doc_to_text: "{text}"
-doc_to_target: "{target}"
-"""
-CHOICES = 'doc_to_choice: ["Harvard University", "Lund University", "Yale University"]\n'
-"""Of rows with the number of the right one."""
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("lm_eval"), reason="lm-evaluation-harness is not installed")
-def test_the_harness_scores_choices_and_texts(server: Server, tiny: Reader, tmp_path: Path) -> None:
-    people = ["Emma Thompson", "Ada Lopez", "Olga Petrova"]
-    names = ["Harvard University", "Lund University", "Yale University"]
-    rows = [
-        {"text": f"The university of {person} is {name}. The university of {person} is", "answer": number}
-        for number, (person, name) in enumerate(zip(people, names, strict=True))
-    ]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    fields = {"rows": tmp_path / "rows.jsonl", "text": "{{text}}"}
-    choice = TASK.format(name="choices", kind="multiple_choice", target="{{answer}}", **fields) + CHOICES
-    (tmp_path / "choices.yaml").write_text(choice)
-    texts = TASK.format(name="texts", kind="loglikelihood_rolling", target="{{text}}", **(fields | {"text": ""}))
-    (tmp_path / "texts.yaml").write_text(texts + "metric_list: [{metric: word_perplexity}]\n")
-    arguments = f"model=tiny,base_url={server.address}/v1/completions,tokenizer={tiny.tokenizer.name_or_path}"
-    command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--tasks", "choices,texts"]
-    command += ["--model_args", f"{arguments},max_length=1280,max_retries=1", "--batch_size", "2"]
-    command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out"), "--log_samples"]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    samples = {
-        name: [
-            json.loads(line) for line in next((tmp_path / "out").rglob(f"samples_{name}_*")).read_text().splitlines()
-        ]
-        for name in ("choices", "texts")
-    }
-    for row, sample in zip(rows, samples["choices"], strict=True):
-        assert sample["doc"] == row
-        encoded = [tiny.tokenizer(f"{row['text']} {name}", add_special_tokens=False)["input_ids"] for name in names]
-        context = len(tiny.tokenizer(row["text"], add_special_tokens=False)["input_ids"])
-        for tokens, (logprob, greedy) in zip(map(torch.tensor, encoded), sample["filtered_resps"], strict=True):
-            logits = full_attention(tiny, tokens)
-            assert float(logprob) == pytest.approx(sum(of_tokens(logits, tokens)[context - 1 :]), abs=1e-3)
-            expected = logits[context - 1 : -1].argmax(-1).equal(tokens[context:])
-            assert str(greedy) == str(expected)
-    for row, sample in zip(rows, samples["texts"], strict=True):
-        prefix = tiny.tokenizer.bos_token_id or tiny.tokenizer.eos_token_id
-        tokens = torch.tensor([prefix, *tiny.tokenizer(row["text"], add_special_tokens=False)["input_ids"]])
-        assert float(sample["filtered_resps"][0]) == pytest.approx(
-            sum(of_tokens(full_attention(tiny, tokens), tokens)), abs=1e-3
-        )

@@ -51,9 +51,3 @@ def test_the_slurm_profile_makes_the_tables_of_a_local_run(cluster: Slurm, tmp_p
     assert len(found) > 20
     assert all(found.values())
     assert found == contents(local)
-
-
-def test_a_job_with_a_gpu_is_told_of_it(cluster: Slurm) -> None:
-    lines = cluster.say("srun", "--gpus=1", "env").splitlines()
-    assert "SLURM_GPUS_ON_NODE=1" in lines, "utaca.settings.machine.promised_gpu reads it"
-    assert not [line for line in cluster.say("srun", "env").splitlines() if line.startswith("SLURM_GPUS_ON_NODE")]
