@@ -19,6 +19,13 @@ _START = (
     "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 _CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+HOSTILE = [
+    "<script>window.ran = 1</script>",
+    "</script><script>window.ran = 2</script>",
+    '"><img src=x onerror="window.ran = 3">',
+    "<!--<script>",
+]
+"""What a model may write, to be shown as it is written."""
 
 # Every text that is seen, on the backgrounds behind it; half-transparent ones are laid over each other.
 _FAINT = r"""(least) => {
@@ -175,10 +182,12 @@ class Browser:
             button = {} if kind == "mouseMoved" else {"button": "left", "clickCount": 1}
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
-    def tab(self) -> None:
-        """Move the focus on by the tabulator key."""
-        for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
+    def harmless(self, markup: str) -> None:
+        """Check that no hostile text ran or became ``markup`` (a selector), and that markup put there by force would
+        not run either."""
+        assert self.run(f"window.ran === undefined && !document.querySelector({json.dumps(markup)})")
+        self.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
+        assert self.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
 
     def faint(self, least: float = 4.5) -> list[str]:
         """Texts whose contrast with what they stand on is below ``least`` (WCAG 2.2), with their contrasts."""

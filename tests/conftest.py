@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, Browser
 from postgres import Postgres
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,15 @@ def server(tiny: Any) -> Iterator[Any]:
 
     with serving(tiny) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser; skips where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium; on Debian: apt-get install chromium")
+    with Browser(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,13 @@ import base64
 import gzip
 import json
 import random
-from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import factories
 import pytest
-from browser import CHROMIUM, Browser
+from browser import HOSTILE, Browser
 from configs import decoding, point, reference_config
 from conftest import ROOT
 from transformers import AutoTokenizer
@@ -24,12 +23,6 @@ from utaca.settings import schema
 
 N_INIT, SIZE, LAYERS = 3, 4, 2
 POINTS = [point("infllm", 3, name="p3"), point("utaca", 5, "sub.2", name="p5")]
-HOSTILE = [
-    "<script>window.ran = 1</script>",
-    "</script><script>window.ran = 2</script>",
-    '"><img src=x onerror="window.ran = 3">',
-    "<!--<script>",
-]
 
 
 @pytest.fixture
@@ -42,6 +35,23 @@ def words(text: str) -> TokenizedText:
     """A token a character pair, behind a template of one token."""
     offsets = [(-2, 0), *((at, min(at + 2, len(text))) for at in range(0, len(text), 2))]
     return TokenizedText(offsets, lambda token: f"<{token}>")
+
+
+def text_of(block: int, text: str) -> str:
+    """What a document says in a block, up to its end."""
+    tokens = words(text).offsets[N_INIT + SIZE * block : N_INIT + SIZE * (block + 1)]
+    return "".join(text[max(0, start) : end] for start, end in tokens)
+
+
+def covered(text: str, *spans: tuple[int, int]) -> set[int]:
+    """Complete blocks of a document with tokens of the characters of ``spans``."""
+    offsets = words(text).offsets
+    return {
+        block
+        for block in range((len(offsets) - N_INIT) // SIZE)
+        for a, b in offsets[N_INIT + SIZE * block : N_INIT + SIZE * (block + 1)]
+        if any(a < end and b > start for start, end in spans)
+    }
 
 
 def document(name: str, text: str, spans: list[tuple[int, int]] = (), person: str = "Ada Lopez") -> dict:
@@ -72,11 +82,9 @@ def files(
             given = (cas or {}).get((d["id"], of.name), 0.75)
             said = {"prediction": "Golf", "reference": "Chess", "string_match": 0.0, "reason": reason, "failure": None}
             scores.append(factories.score(d["id"], of.name, "hobby", given, **said))
-    made = {}
-    for kind, rows in {"answers": answers, "traces": traces, "scores": scores}.items():
-        write(folder / f"{kind}.parquet", kind, rows)
-        made[kind] = [folder / f"{kind}.parquet"]
-    return {"documents": documents, **made, "encode": words}
+    made = dict(zip(("answers", "scores"), factories.saved(folder, answers, scores), strict=True))
+    write(folder / "traces.parquet", "traces", traces)
+    return {"documents": documents, **made, "traces": [folder / "traces.parquet"], "encode": words}
 
 
 def verdicts(folder: Path, name: str, found: dict[int, tuple[bool, int | None]]) -> dict[str, Any]:
@@ -124,41 +132,20 @@ def write_page(path: Path, html: str) -> Path:
 # What it holds
 
 
-def test_blocks_are_the_text_of_their_tokens(tmp_path, config):
+# The last blocks that the shorter text's answers select are of the answer itself, and hold nothing of the document.
+@pytest.mark.parametrize("length", [101, 40])
+def test_blocks_are_the_text_of_their_tokens(tmp_path, config, length: int):
     rng = random.Random("blocks")
-    text = "".join(rng.choice("abcdefgh ") for _ in range(101))
-    spans = [(3, 9), (20, 21), (33, 61)]
+    text = "".join(rng.choice("abcdefgh ") for _ in range(length))
+    spans = [(3, 19), (20, 21), (33, 36)]
     args = files(tmp_path, [document("d0", text, spans)], story("d0"))
     (shown,) = unpacked(page(**args, config=config))
-    offsets = words(text).offsets
     selected = list(accumulate(shown["selected"]))
     assert selected == [0, 1, 2, 4, 5, 6, 7]
-    for block, segments in zip(selected, shown["texts"], strict=True):
-        own = [text[max(0, a) : b] for a, b in offsets[N_INIT + SIZE * block : N_INIT + SIZE * (block + 1)]]
-        assert "".join(segments) == "".join(own)
-        for plain, marked in zip(segments[::2], [*segments[1::2], ""], strict=True):
-            assert plain + marked in text
-    n_blocks = (len(offsets) - N_INIT) // SIZE
-    covered = {
-        block
-        for block in range(n_blocks)
-        for a, b in offsets[N_INIT + SIZE * block : N_INIT + SIZE * (block + 1)]
-        if any(a < end and b > start for start, end in spans)
-    }
-    assert (shown["blocks"], set(shown["told"])) == (n_blocks, covered)
+    assert ["".join(segments) for segments in shown["texts"]] == [text_of(block, text) for block in selected]
+    assert (shown["blocks"], set(shown["told"])) == ((len(words(text).offsets) - N_INIT) // SIZE, covered(text, *spans))
     marked = {block for block, segments in zip(selected, shown["texts"], strict=True) if any(segments[1::2])}
-    assert marked == covered & set(selected)
-
-
-def test_blocks_of_the_answer_are_no_text_of_the_document(tmp_path, config):
-    text = "x" * 30
-    args = files(tmp_path, [document("d0", text)], story("d0"))
-    (shown,) = unpacked(page(**args, config=config))
-    texts = ["".join(segments) for segments in shown["texts"]]
-    last = max(place for place, own in enumerate(texts) if own)
-    assert last < len(texts) - 1, "some lie behind the document"
-    assert not any(texts[last + 1 :])
-    assert texts[last].endswith("x")
+    assert marked == covered(text, *spans) & set(selected)
 
 
 def test_blocks_agree_with_the_shipped_tokenizer():
@@ -256,12 +243,7 @@ def test_values_are_judged_and_decisions_labelled(tmp_path, config):
     ((attribute, reference, source, blocks),) = shown["facts"]
     assert (attribute, reference, source) == ("hobby", "Chess", "She played CHESS, they say.")
     start = text.index("She")
-    covered = {
-        (token - N_INIT) // SIZE
-        for token, (a, b) in enumerate(words(text).offsets)
-        if a < start + len(source) and b > start
-    }
-    assert set(blocks) == covered
+    assert set(blocks) == covered(text, (start, start + len(source)))
     assert [step.get("verdict") for step in adaptive["steps"]] == [None, "alarm", "caught", "miss"]
     assert adaptive["steps"][3]["label"] == {"is": 2, "by": "endpoint", "reason": "because 3"}
     assert not any("label" in step for step in fixed["steps"])
@@ -283,28 +265,14 @@ def test_other_tokens_than_those_decoded_are_refused(tmp_path, config):
 # In a browser
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if CHROMIUM is None:
-        pytest.skip("no Chromium; on Debian: apt-get install chromium")
-    with Browser(tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
-
-
-@pytest.fixture(autouse=True)
-def window(request: pytest.FixtureRequest) -> None:
-    """A wide, light window before every test, the pointer in its corner."""
-    if "chromium" in request.fixturenames:
-        browser = request.getfixturevalue("chromium")
-        browser.view(1400, 900)
-        browser.mouse(1, 1, "mouseMoved")
-
-
-def open_page(chromium: Browser, path: Path, address: str = "") -> None:
+def open_page(chromium: Browser, path: Path, address: str = "", width: int = 1400) -> None:
+    """Open a page in a light window, the pointer in its corner."""
     chromium.complaints.clear()
     chromium.requests.clear()
+    chromium.view(width, 900)
+    chromium.mouse(1, 1, "mouseMoved")
     chromium.open(path, address)
-    chromium.wait(lambda: chromium.run("!!document.querySelector('.token.here')"))
+    chromium.wait(lambda: chromium.run("!document.querySelector('[aria-busy]')"))
 
 
 def follow(chromium: Browser, address: str) -> None:
@@ -365,42 +333,31 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     assert here(chromium)[0] == "is"
 
     # blocks: the next one, one by layer, one by a click on the strip
-    def block() -> str:
-        return chromium.text("#block h3")
+    def block() -> int:
+        number = int(chromium.text("#block h3").removeprefix("Block "))
+        assert chromium.run("document.querySelector('#block-text').textContent") == text_of(number, text)
+        return number
 
-    def shown() -> str:
-        return chromium.run("document.querySelector('#block-text').textContent")
-
-    offsets = words(text).offsets
-
-    def expected(number: int) -> str:
-        return "".join(text[max(0, a) : b] for a, b in offsets[N_INIT + SIZE * number : N_INIT + SIZE * (number + 1)])
-
-    number = int(block().split()[1])
-    assert shown() == expected(number)
+    number = block()
     assert chromium.run("document.querySelector('mark').textContent") in text[20:40]
     chromium.press("]")
-    assert int(block().split()[1]) > number
+    assert block() > number
     before = chromium.run("document.querySelectorAll('#strip .chosen').length")
     chromium.press("l")
     assert chromium.run("document.querySelectorAll('#strip .chosen').length") > before
     chromium.press("l")
-    box = chromium.run(
-        "(({left, top, width}) => [left, top, width])(document.getElementById('strip').getBoundingClientRect())"
-    )
-    x = box[0] + box[2] * (N_INIT + SIZE * 6.5) / len(offsets)
-    chromium.mouse(x, box[1] + 20)
-    assert (block(), shown()) == ("Block 6", expected(6))
+    strip = place(chromium, "strip")
+    x = strip["left"] + strip["width"] * (N_INIT + SIZE * 6.5) / len(words(text).offsets)
+    chromium.mouse(x, strip["top"] + 20)
+    assert block() == 6
 
     # a token under the pointer is shown while it is there; the chosen block stays
-    spot = chromium.run(
-        "(({left, bottom}) => [left + 3, bottom - 8])(document.getElementById('t-0-0').getBoundingClientRect())"
-    )
-    chromium.mouse(*spot, "mouseMoved")
+    first = place(chromium, "t-0-0")
+    chromium.mouse(first["left"] + 3, first["bottom"] - 8, "mouseMoved")
     chromium.wait(lambda: here(chromium)[1] == "token 1 of 4, InfLLM K=3")
     chromium.mouse(2, 2, "mouseMoved")
     chromium.wait(lambda: here(chromium)[0] == "is")
-    assert (block(), shown()) == ("Block 6", expected(6))
+    assert block() == 6
 
     # points are put aside, documents changed, a place found again by its address
     chromium.run("document.querySelector('#which').open = true")
@@ -431,10 +388,9 @@ def long_page(tmp_path: Path, config: schema.Config, **options: Any) -> Path:
 @pytest.mark.parametrize("width", [1400, 600])
 def test_an_address_leads_to_its_token(chromium, tmp_path, config, width):
     path = long_page(tmp_path, config)
-    chromium.view(width, 900)
-    open_page(chromium, path)
+    open_page(chromium, path, width=width)
     assert chromium.run("scrollY") == 0
-    open_page(chromium, path, "#d%202/p5/700")
+    open_page(chromium, path, "#d%202/p5/700", width)
     assert here(chromium) == ("filler696", "token 701 of 904, UT-ACA K_max=5, Sub.2")
     assert chromium.run("scrollY") > 900
     assert seen(chromium)
@@ -464,10 +420,7 @@ def test_an_address_leads_to_its_token(chromium, tmp_path, config, width):
     ],
 )
 def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config, address, said, person):
-    path = long_page(tmp_path, config)
-    chromium.complaints.clear()
-    chromium.open(path, address)
-    chromium.wait(lambda: chromium.run("!document.querySelector('[aria-busy]')"))
+    open_page(chromium, long_page(tmp_path, config), address)
     chromium.wait(lambda: said in chromium.text("#notice"))
     assert chromium.run("document.querySelectorAll('.lane').length") == 2 * bool(person)
     if person:
@@ -492,18 +445,6 @@ def test_a_rejected_token_is_told_from_the_accepted_one(chromium, tmp_path, conf
     assert "line-through" in rolled["struck"]
     assert rolled["plain"] == "rgba(0, 0, 0, 0)"
     assert rolled["shaded"] != rolled["plain"]
-    # tokens lie as close as they were written: nothing is put between them
-    gaps = chromium.run("""[...document.querySelectorAll('#lane-1 .token:not(.rolled)')].slice(0, 200).map((token) =>
-      token.getBoundingClientRect().width - token.querySelector('.piece').getBoundingClientRect().width)""")
-    assert max(map(abs, gaps)) < 0.1
-    # what was found of the biography has another colour than hallucination
-    found, wrong, wide = chromium.run("""(() => {
-      const probe = document.body.appendChild(document.createElement('i'));
-      probe.style.color = 'var(--wrong)';
-      return [getComputedStyle(document.querySelector('#strip .chosen.hit')).fill, getComputedStyle(probe).color,
-        getComputedStyle(document.querySelector('#strip .told')).fill];
-    })()""")
-    assert len({found, wrong, wide}) == 3
 
 
 def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config):
@@ -531,22 +472,15 @@ def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config
 
 
 def test_narrow_windows_show_the_token_in_a_sheet(chromium, tmp_path, config):
-    path = long_page(tmp_path, config)
-    chromium.view(600, 900)
-    open_page(chromium, path)
+    open_page(chromium, long_page(tmp_path, config), width=600)
     assert place(chromium, "panel")["height"] < 80
     chromium.run("document.getElementById('t-1-600').scrollIntoView()")
-    spot = chromium.run(
-        "(({left, bottom}) => [left + 3, bottom - 20])(document.getElementById('t-1-600').getBoundingClientRect())"
-    )
-    chromium.mouse(*spot)
+    token = place(chromium, "t-1-600")
+    chromium.mouse(token["left"] + 3, token["bottom"] - 20)
     sheet = place(chromium, "panel")
     assert here(chromium)[0] == "filler596"
-    assert (sheet["bottom"], sheet["left"], sheet["right"]) == (
-        900,
-        0,
-        chromium.run("document.documentElement.clientWidth"),
-    )
+    whole = chromium.run("document.documentElement.clientWidth")
+    assert (sheet["bottom"], sheet["left"], sheet["right"]) == (900, 0, whole)
     assert 200 < sheet["height"] < 500
     assert seen(chromium)
     assert seen(chromium, ".big")
@@ -571,8 +505,5 @@ def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path, config):
         assert piece in chromium.text(".big")
         chromium.press("ArrowRight")
     assert chromium.run("document.querySelector('#block-text').textContent") in text
-    assert chromium.run("window.ran === undefined && !document.querySelector('#page img, #page b, #page script')")
     assert chromium.complaints == []
-    # markup put there by force would not run either
-    chromium.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
-    assert chromium.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
+    chromium.harmless("#page img, #page b, #page script")
