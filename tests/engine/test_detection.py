@@ -215,13 +215,11 @@ def of(reader: Reader) -> Origin:
 
 def test_a_detector_of_another_reader_is_refused_before_any_pass(reader):
     memory, passes, other = prefill(reader, some_tokens(60)), [], make_reader(seed=1)
-    other.settings.name = "other"
     unknown_site = replace(SMALL)
     unknown_site.site = "head"
     hook = reader.model.register_forward_pre_hook(lambda *_: passes.append(1))
     for detector, why in [
         (Detector(SMALL, 96), "its embeddings are 64 wide, not 96"),
-        (Detector(SMALL, 64, of(other)), "it has other weights"),
         (Detector(replace(SMALL, embedding=False), 0, of(other)), "it has other weights"),
         (Detector(unknown_site, 64, of(reader)), "it has no embedding at site head, but at attention, mlp, residual"),
     ]:
@@ -233,8 +231,7 @@ def test_a_detector_of_another_reader_is_refused_before_any_pass(reader):
 
 
 def test_a_detector_of_the_right_reader_is_accepted(reader, splits, tmp_path):
-    ((trained, _),) = train(SMALL, *splits, steps=2, seeds=[0], reader=of(reader))
-    assert trained.reader == of(reader)
+    assert train(SMALL, *splits, steps=2, seeds=[0], reader=of(reader))[0][0].reader == of(reader)
     memory = prefill(reader, some_tokens(60))
     for bound in (Origin("renamed", reader.identity), None):
         Detector(SMALL, 64, bound).save(tmp_path / "model.safetensors")
@@ -242,8 +239,6 @@ def test_a_detector_of_the_right_reader_is_accepted(reader, splits, tmp_path):
         assert (loaded.reader, loaded.reader and loaded.reader.name) == (bound, bound and bound.name)
         answer = generate(memory, "Who?", budget=4, policy=Sub(1), trigger=Detected(loaded), max_new_tokens=3)
         assert answer.trace[0].gdm is not None
-    Detector(replace(SMALL, embedding=False), 0, of(reader)).check(reader)
-    Detector(SMALL, 64, of(reader)).check(make_reader())
 
 
 def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another_reader_lacks(reader):
@@ -285,7 +280,7 @@ def test_parts_of_two_readers_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {"site": "mlp", "signals": ["retrieval", "margin"]}, {"embedding": False}])
-def test_a_batch_holds_the_tokens_of_its_sequences_step_by_step(changes):
+def test_a_sequence_holds_the_tokens_of_an_answer_step_by_step(changes):
     trajectories, labels = tables(9, 5, failed=0.3)
     mixed = trajectories.take(np.random.default_rng(0).permutation(trajectories.num_rows))
     settings = replace(SMALL, **changes)
@@ -294,29 +289,16 @@ def test_a_batch_holds_the_tokens_of_its_sequences_step_by_step(changes):
     for token, label in zip(trajectories.to_pylist(), labels.to_pylist(), strict=True):
         rows.setdefault((token["document"], token["budget"]), []).append(token | label)
     assert data.n_failed == labels["label"].null_count > 0
-    indices = torch.tensor([[3, 0, 7], [1, 1, 2]])
-    batch = data.batch(indices)
-    assert sum(batch.sizes) == batch.label.shape[-1]
-    for place, chosen in enumerate(indices.tolist()):
-        at = 0
-        for step, size in enumerate(batch.sizes):
-            for n in sorted(chosen, key=lambda n: -data.length[n])[:size]:
-                answer = rows[data.document[n], data.budget[n]]
-                label, position = int(batch.label[place, at]), int(batch.position[place, at])
-                if step >= len(answer):
-                    assert (label, position) == (-1, data.n_tokens)
-                    assert batch.signals[place, at].abs().sum() == batch.embedding[place, at].abs().sum() == 0
-                else:
-                    assert label == (-1 if answer[step]["label"] is None else answer[step]["label"])
-                    signals = [np.float32(answer[step][name]) for name in settings.signals]
-                    assert batch.signals[place, at].tolist() == signals
-                    if settings.embedding:
-                        expected = answer[step][f"embedding_{settings.site}"]
-                        assert batch.embedding[place, at].tolist() == [float(x) for x in expected]
-                at += 1
+    for n in range(len(data)):
+        batch, answer = data.batch(torch.tensor([n])), rows[data.document[n], data.budget[n]]
+        assert batch.label.tolist() == [-1 if row["label"] is None else row["label"] for row in answer]
+        assert batch.signals.tolist() == [[np.float32(row[name]) for name in settings.signals] for row in answer]
+        if settings.embedding:
+            embeddings = [row[f"embedding_{settings.site}"] for row in answer]
+            assert batch.embedding.tolist() == [[float(x) for x in embedding] for embedding in embeddings]
 
 
-@given(st.lists(st.integers(0, 8), min_size=1, max_size=9), st.integers(2, 4))
+@given(st.lists(st.integers(0, 8), min_size=1, max_size=9), st.integers(1, 4))
 @settings(max_examples=40, deadline=None)
 def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
     data = shown(*tables(9, 5), SMALL)
@@ -327,8 +309,11 @@ def test_a_chain_is_its_sequences_end_to_end(chosen, chain):
     expected = [positions[t] for t in range(len(chains[0])) for positions in chains if t < len(positions)]
     assert batch.position.tolist() == expected
     torch.testing.assert_close(batch.signals, data.signals[expected])
-    beside = data.batch(torch.tensor([chosen, chosen[::-1]]), chain)
-    assert beside.position[0][beside.position[0] < data.n_tokens].tolist() == expected
+    beside = data.batch(torch.tensor([chosen, [0] * len(chosen)]), chain)
+    real = beside.position[0] < data.n_tokens
+    assert beside.position[0][real].tolist() == expected
+    assert (beside.label[0][~real] == -1).all()
+    assert beside.signals[0][~real].abs().sum() == beside.embedding[0][~real].abs().sum() == 0
 
 
 def test_chains_of_validation_hold_every_token_once_and_part_neighbours():
@@ -400,19 +385,13 @@ def test_joined_sets_keep_every_trajectory():
         source, place = (first, n) if n < 9 else (second, n - 9)
         assert (data.document[n], data.budget[n]) == (source.document[place], source.budget[place])
         batch, expected = data.batch(torch.tensor([n])), source.batch(torch.tensor([place]))
-        assert batch.sizes == expected.sizes
         assert all(torch.equal(getattr(batch, x), getattr(expected, x)) for x in ("signals", "embedding", "label"))
         for name in ("step", "top10", "needed"):
             assert getattr(data, name)[batch.position].tolist() == getattr(source, name)[expected.position].tolist()
-    assert sorted(data.batch(torch.arange(29)).position.tolist()) == list(range(data.n_tokens))
-
-
-def test_sets_that_do_not_go_together_are_refused():
-    first, second = (shown(*tables(4, seed), SMALL) for seed in (0, 1))
     with pytest.raises(UserError, match="document d000 is in both sets"):
-        joined(first, second)
+        joined(first, first)
     with pytest.raises(UserError, match="8 wide in one set of trajectories and 5 in another"):
-        joined(first, of_another_set(replace(second, embedding=second.embedding[:, :5])))
+        joined(first, replace(second, embedding=second.embedding[:, :5]))
 
 
 # Losses
@@ -552,7 +531,7 @@ def test_one_sided_data_is_refused(splits, only, message):
 
 
 @pytest.mark.parametrize("changes", [{}, {"lstm": False, "classes": 2}])
-def test_a_warm_start_goes_on_from_the_weights_given(splits, changes, monkeypatch):
+def test_a_warm_start_goes_on_from_the_weights_of_a_detector(splits, changes, monkeypatch):
     settings = replace(SMALL, **changes)
     initial = [detector for detector, _ in train(settings, *splits, steps=20, seeds=[0, 1])]
     before = [{name: value.clone() for name, value in detector.state_dict().items()} for detector in initial]
@@ -563,12 +542,8 @@ def test_a_warm_start_goes_on_from_the_weights_given(splits, changes, monkeypatc
     for ours, start, weights in zip(result, initial, before, strict=True):
         p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (ours, start))
         torch.testing.assert_close(p, expected, atol=1e-5, rtol=0)
-        assert ours.facts["warm_start"] is True
-        assert ours.settings == still
-        assert "warm_start" not in start.facts
+        assert (ours.facts["warm_start"], ours.settings, "warm_start" in start.facts) == (True, still, False)
         assert all(torch.equal(value, weights[name]) for name, value in start.state_dict().items())
-    moved = train(settings, *splits, steps=5, seeds=[0, 1], initial=initial)[0][0]
-    assert any((value - before[0][name]).abs().max() > 1e-3 for name, value in moved.state_dict().items())
 
 
 HERE = Origin("a", "1")
@@ -578,7 +553,6 @@ HERE = Origin("a", "1")
     ("start", "sentence"),
     [
         (Detector(replace(SMALL, classes=2), 8, HERE), r"^classes is 3 but 2 in the detector whose .*; give both"),
-        (Detector(replace(SMALL, site="mlp"), 8, HERE), "^site is attention but mlp in the detector whose weights"),
         (Detector(SMALL, 9, HERE), "embeddings are 8 wide but 9 for the detector"),
         (Detector(SMALL, 8, Origin("a", "2")), r"are of reader a \(1\), .* of reader a \(2\); use one reader"),
         (Detector(SMALL, 8, None), r"are of reader a \(1\), .* of reader unknown; use one reader"),
@@ -587,8 +561,6 @@ HERE = Origin("a", "1")
 def test_a_warm_start_from_another_network_or_reader_is_refused(splits, start, sentence):
     with pytest.raises(UserError, match=sentence):
         train(SMALL, *splits, steps=1, seeds=[0], reader=HERE, initial=[start])
-    same = Detector(SMALL, 8, Origin("renamed", "1"))
-    assert train(SMALL, *splits, steps=1, seeds=[0], reader=HERE, initial=[same])
 
 
 def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
@@ -601,14 +573,12 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
         return plain(data, indices, chain)
 
     monkeypatch.setattr(Sequences, "batch", spy)
-    ((detector, _), _) = train(SMALL, few, splits[1], steps=15, seeds=[0, 1], second=many)
-    assert detector.facts["train_trajectories"] == 67
+    train(SMALL, few, splits[1], steps=15, seeds=[0, 1], second=many)
     batches = torch.stack(drawn)
     assert batches.shape == (15, 2, 16)
     assert ((batches < 7).sum(-1) == 8).all()
     for seed in (0, 1):
         times = batches[:, seed].flatten().bincount(minlength=67)
-        assert times.sum() == 240
         for ours in (times[:7], times[7:]):
             assert ours.max() - ours.min() <= 1, "a pass over a set has each of its trajectories once"
     assert not torch.equal(batches[:, 0], batches[:, 1])
@@ -634,18 +604,16 @@ def test_files_of_earlier_versions(tmp_path, trained):
     with safe_open(path, framework="pt") as file:
         about = json.loads(file.metadata()["utaca.detector"])
     weights = dict(detector.state_dict())
-
-    def saved(about: dict, weights: dict) -> Path:
-        save_file(weights, path, metadata={"utaca.detector": json.dumps(about)})
-        return path
-
     older = {key: value for key, value in about["settings"].items() if key not in ("start", "sets", "mixed")}
-    assert load(saved(about | {"settings": older | {"target": {"budget": 16}}}, weights)).settings == detector.settings
+    older_about = about | {"settings": older | {"target": {"budget": 16}}}
+    save_file(weights, path, metadata={"utaca.detector": json.dumps(older_about)})
+    assert load(path).settings == detector.settings
     renamed = {name.removesuffix("_l0"): value for name, value in weights.items()}
     without_reader = {key: value for key, value in about.items() if key != "reader"}
-    for file in ((without_reader, weights), (about, renamed)):
+    for keys, stored in ((without_reader, weights), (about, renamed)):
+        save_file(stored, path, metadata={"utaca.detector": json.dumps(keys)})
         with pytest.raises(UserError, match=r"^.*model.safetensors is not a detector of this version of utaca; .*$"):
-            load(saved(*file))
+            load(path)
 
 
 def test_foreign_files_are_refused(tmp_path):

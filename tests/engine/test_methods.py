@@ -207,5 +207,8 @@ def test_options_of_an_answer_go_before_the_methods_own() -> None:
     ],
 )
 def test_a_cache_beyond_the_readers_positions_is_refused(name: str, settings: dict[str, int], sentence: str) -> None:
+    reader, method = make_reader(), build(name, settings)
     with pytest.raises(UserError, match=f"{sentence} the 1024 positions of the reader"):
-        Answers(make_reader(), some_tokens(50)).answer(build(name, settings), QUESTION, 5)
+        Answers(reader, some_tokens(50)).answer(method, QUESTION, 5)
+    reader.settings.positions = 1026
+    method.check(reader)

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +31,10 @@ from utaca.decoding.triggers import Agreement
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.methods.fastkv import FastKV
-from utaca.methods.freqkv import FreqKV
 from utaca.methods.full import FullAttention
 from utaca.methods.h2o import H2O
 from utaca.methods.infllm import InfLLM
 from utaca.methods.snapkv import SnapKV
-from utaca.methods.tokenselect import TokenSelect
 from utaca.methods.window import WindowOnly
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES, Family
@@ -191,12 +190,10 @@ def test_generation_stops_at_the_end_token_and_there_alone() -> None:
     reader = make_reader()
     memory = prefill(reader, some_tokens(60))
     free = utaca.generate(memory, "Who?", budget=2, max_new_tokens=8)
-    assert free.finish == "length"
-    assert len(free.trace) == 8
     reader.stop_tokens = frozenset({free.trace[3].token})
     first = next(number for number, token in enumerate(free.trace) if token.token in reader.stop_tokens)
     stopped = utaca.generate(memory, "Who?", budget=2, max_new_tokens=8)
-    assert stopped.finish == "eos"
+    assert (free.finish, stopped.finish) == ("length", "eos")
     assert [t.token for t in stopped.trace] == [t.token for t in free.trace[: first + 1]]
     assert stopped.trace[-1].text == ""
 
@@ -282,16 +279,6 @@ def test_runs_of_white_space_are_no_control_tokens() -> None:
     text = "def f():\n    return 0"
     assert fast.convert_tokens_to_ids("    ") in Prompts(fast).text(text)
     assert Prompts(fast).text(text) == ids(fast, text)
-
-
-def test_the_tiny_reader_has_the_tokens_it_was_trained_on() -> None:
-    tokenizer = AutoTokenizer.from_pretrained(ROOT / "data" / "readers" / "tiny")
-    prompts = Prompts(tokenizer)
-    for text in (PROSE, "Emma was born on April 18, 1861.\n\nShe likes 1,234 cafés.", *PROSE.split("\n")):
-        assert prompts.document(text) == ids(tokenizer, f"<|begin|><|user|>{text}")
-        assert prompts.question(text) == ids(tokenizer, f"\n\n{text}<|end|><|assistant|>")
-        assert prompts.text(text) == ids(tokenizer, text)
-    assert prompts.stop_tokens == {tokenizer.convert_tokens_to_ids("<|end|>")}
 
 
 def test_a_template_may_want_a_question_behind_every_answer() -> None:
@@ -404,37 +391,40 @@ def test_what_a_reader_is_loaded_with_may_be_given(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("make", "sentence"),
     [
-        ({"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
-        ({"dtype": torch.float16}, "reader.dtype is 'float16'"),
-        ({"device": "tpu"}, "reader.device is 'tpu'"),
-        ({"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (
-            {"memory": {"n_local": 64}},
+            lambda path: utaca.load_reader(path, dtype="float8"),
+            'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"',
+        ),
+        (lambda path: utaca.load_reader(path, dtype=torch.float16), "reader.dtype is 'float16'"),
+        (lambda path: utaca.load_reader("tiny", device="tpu"), "reader.device is 'tpu'"),
+        (
+            lambda path: utaca.load_reader(path, memory=utaca.MemorySettings(n_representatives=17)),
+            "reader.memory.n_representatives is 17",
+        ),
+        (
+            lambda path: utaca.load_reader("tiny", memory={"n_local": 64}),
             "memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {'n_local': 64}",
+        ),
+        (
+            lambda path: utaca.MemorySettings(block_size=0),
+            "block_size is 0 but must be a whole number at least 1.",
+        ),
+        (
+            lambda path: utaca.MemorySettings("16.5"),
+            "block_size must be a whole number at least 1, not '16.5'.",
+        ),
+        (
+            lambda path: utaca.MemorySettings(blocks=16),
+            "unknown config key blocks; did you mean block_size?",
         ),
     ],
 )
-def test_impossible_values_are_one_sentence(options: dict[str, object], sentence: str, folder: Path) -> None:
-    for reader in ("tiny", folder):
-        with pytest.raises(UserError, match=re.escape(sentence)) as caught:
-            utaca.load_reader(reader, **options)
-        assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("values", "keys", "sentence"),
-    [
-        ((), {"block_size": 0}, "block_size is 0 but must be a whole number at least 1."),
-        (("16.5",), {}, "block_size must be a whole number at least 1, not '16.5'."),
-        ((), {"blocks": 16}, "unknown config key blocks; did you mean block_size?"),
-        ((), {"storage": "disk"}, 'storage is \'disk\' but must be one of "device", "host".'),
-    ],
-)
-def test_settings_that_are_none_are_one_sentence(values: tuple, keys: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError, match=rf"^{re.escape(sentence)}$"):
-        utaca.MemorySettings(*values, **keys)
+def test_impossible_values_are_one_sentence(make: Callable[[Path], object], sentence: str, folder: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(sentence)) as caught:
+        make(folder)
+    assert "\n" not in str(caught.value)
 
 
 # What a reader keeps and is
@@ -451,12 +441,8 @@ METHODS = [
 @pytest.mark.parametrize(
     "form",
     [
-        TOKENS[None],
         TOKENS.int(),
-        TOKENS.tolist(),
-        tuple(TOKENS.tolist()),
         [TOKENS.tolist()],
-        TOKENS.numpy(),
         TOKENS.numpy().astype("uint16"),
         {"input_ids": TOKENS[None]},
         BatchEncoding({"input_ids": [TOKENS.tolist()], "attention_mask": [[1] * 50]}),
@@ -473,19 +459,14 @@ def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None
     ("form", "words"),
     [
         (TOKENS.expand(2, -1), r"type Tensor, and its shape is \[2, 50\]: give those of one document"),
-        (TOKENS.float(), "holds float32: give whole numbers"),
-        (TOKENS.numpy() / 1, "type ndarray, and holds float64"),
+        (TOKENS.numpy() / 1, "type ndarray, and holds float64: give whole numbers"),
         (TOKENS > 3, "holds bool"),
-        ([1, None], "type list: give one of these"),
-        ([[1, 2], [3]], "type list"),
+        ([[1, 2], [3]], "type list: give one of these"),
         ([10**30], "type list"),
-        (["a", "b"], "type list"),
         (None, "type NoneType"),
-        (7, "type int"),
         (b"The mill", r"type bytes: give its text, by decode\(\)"),
         (Path("mill.txt"), r"type PosixPath: give its text, by read_text\(\)"),
         ([], "the document is empty"),
-        (torch.zeros(1, 0), "the document is empty"),
         ([5, -1], "has token id -1, but"),
         ([5, 97], "has token id 97, but the reader's vocabulary has 97 entries"),
     ],
@@ -530,18 +511,15 @@ def test_embeddings_keep_no_more_than_the_last_rows_alive() -> None:
 def test_an_identity_is_that_of_the_weights(folder: Path) -> None:
     exact, rounded = (utaca.load_reader(folder, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
     assert re.fullmatch(r"[0-9a-f]{16}", exact.identity)
-    assert exact.identity == rounded.identity
-    rounded = make_reader()
-    rounded.model.to(torch.bfloat16)
-    assert rounded.identity == make_reader().identity, "whatever it is computed with"
-    assert make_reader(seed=1).identity != make_reader(seed=2).identity == make_reader(seed=2).identity
+    assert exact.identity == rounded.identity, "whatever it is computed with"
     assert len({make_reader(kind).identity for kind in ("llama", "qwen2", "mistral")}) == 3, "as shapes are the same"
+    before = make_reader().identity
     for name, weight in make_reader().model.named_parameters():
         other = make_reader()
         weight = other.model.get_parameter(name)
         # As a low-rank update of the weight would change it.
         weight += torch.randn((*weight.shape[:-1], 1)) * torch.randn(weight.shape[-1:])
-        assert other.identity != make_reader().identity, name
+        assert other.identity != before, name
 
 
 @pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
@@ -556,54 +534,33 @@ def test_logits_are_float32_sums_whatever_the_weights(device: str, dtype: torch.
     assert (logits - exact).abs().max() < 1e-5
 
 
-@pytest.mark.parametrize(
-    ("method", "sentence"),
-    [
-        (WindowOnly(budget=101, n_init=4), "exceeds the 100 positions"),
-        (H2O(budget=60, chunk=41), "exceed the 100 positions"),
-        (FreqKV(budget=60, sink=4, chunk=8), "exceeds the 100 positions"),
-        (TokenSelect(budget=50, n_init=11, n_local=40, chunk=8), "exceed the 100 positions"),
-    ],
-)
-def test_methods_heed_the_positions_a_reader_was_trained_for(method: object, sentence: str) -> None:
-    reader = make_reader()
-    method.check(reader)
-    reader.settings.positions = 100
-    with pytest.raises(UserError, match=sentence):
-        method.check(reader)
-
-
 # The attention function
 
 
-class Plain:
-    """Attends to nothing: gives the queries back."""
+class Causal:
+    """Full causal attention at true positions."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.rotary = reader.rotary
 
     def attend(self, layer, query, key, value, scaling):
-        return query
+        places = range(query.shape[2])
+        query, key = self.rotary(query, places), self.rotary(key, places)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=True
+        )
 
 
-def call(**arguments: object) -> None:
-    """The registered function as a model calls it."""
+def test_attention_refuses_what_it_does_not_understand() -> None:
     reader, x = make_reader("mistral"), torch.zeros(1, 4, 3, 16)
-    module = reader.layers[0].self_attn
-    mask = arguments.pop("attention_mask", None)
-    ALL_ATTENTION_FUNCTIONS[ATTENTION](module, x, x, x, mask, scaling=0.25, attending=Plain(), **arguments)
-
-
-@pytest.mark.parametrize(("name", "value"), [("attention_mask", torch.zeros(1, 1, 3, 3)), ("softcap", 30.0)])
-def test_attention_refuses_what_it_does_not_understand(name: str, value: object) -> None:
-    with pytest.raises(UserError, match=f"a mistral model gives its attention {name}, which") as caught:
-        call(**{name: value})
-    assert "\n" not in str(caught.value)
-
-
-def test_a_model_with_a_window_is_refused_whoever_calls_it() -> None:
-    reader = make_reader("mistral")
+    for name, value in (("attention_mask", torch.zeros(1, 1, 3, 3)), ("softcap", 30.0)):
+        options = {"attention_mask": None, "scaling": 0.25, "attending": Causal(reader), name: value}
+        with pytest.raises(UserError, match=f"a mistral model gives its attention {name}, which"):
+            ALL_ATTENTION_FUNCTIONS[ATTENTION](reader.layers[0].self_attn, x, x, x, **options)
     for layer in reader.layers:
         layer.self_attn.sliding_window = reader.model.config.sliding_window = 16
     with pytest.raises(UserError, match="a mistral model gives its attention sliding_window"):
-        reader.forward(some_tokens(4)[None], Plain())
+        reader.forward(some_tokens(4)[None], Causal(reader))
 
 
 # Families
@@ -632,38 +589,20 @@ def test_a_family_is_added_by_its_adapter(neox: Reader) -> None:
     tokens = some_tokens(230)
     expected = full_attention(neox, tokens)
     branch = Branch(prefill(neox, tokens[:200], clipped=False), 30)
-    first = ran(branch, tokens[200:209], budget=10**6)
-    branch.commit(first)
-    assert (neox.logits(first.hidden) - expected[200:209]).abs().max() < 1e-4
-    for i in range(209, 230):
-        step = ran(branch, tokens[i : i + 1], budget=10**6)
+    for piece in (tokens[200:209], *tokens[209:].split(1)):
+        at = branch.position
+        step = ran(branch, piece, budget=10**6)
         branch.commit(step)
-        assert (neox.logits(step.hidden[-1]) - expected[i]).abs().max() < 1e-4
+        assert (neox.logits(step.hidden) - expected[at : at + len(piece)]).abs().max() < 1e-4
     assert set(step.embeddings) == set(schema.SITES)
 
 
 @pytest.mark.parametrize("kind", ["llama", "llama-yarn", "qwen3", "gpt_neox"])
 def test_layers_one_after_another_are_the_whole_pass(kind: str, neox: Reader) -> None:
-    class Causal:
-        def attend(self, layer, query, key, value, scaling):
-            places = range(query.shape[2])
-            query, key = reader.rotary(query, places), reader.rotary(key, places)
-            return torch.nn.functional.scaled_dot_product_attention(
-                query, key, value, is_causal=True, scale=scaling, enable_gqa=True
-            )
-
     reader, tokens = make_reader(kind), some_tokens(20)
     hidden = reader.embed(tokens)
     for layers in (slice(1), slice(1, None)):
-        hidden = reader.through(layers, hidden, Causal())
+        hidden = reader.through(layers, hidden, Causal(reader))
     hidden = reader.norm(hidden)
-    assert torch.equal(hidden, reader.forward(tokens[None], Causal())[0])
+    assert torch.equal(hidden, reader.forward(tokens[None], Causal(reader))[0])
     assert (reader.logits(hidden) - full_attention(reader, tokens)).abs().max() < 1e-4
-
-
-def test_a_rotation_leaves_the_dimensions_that_do_not_turn(neox: Reader) -> None:
-    x = torch.randn(4, 7, 16)
-    turned = neox.rotary(x, range(3, 10))
-    assert torch.equal(turned[..., 4:], x[..., 4:])
-    assert not torch.allclose(turned[..., :4], x[..., :4])
-    assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
