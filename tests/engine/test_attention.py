@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from utaca.memory.attention import Segment, attention, causal_mask, products, received, token_scores
+from utaca.memory.attention import Segment, attention, products, received, token_scores
 
 SCALING = 0.3
 
@@ -76,11 +76,6 @@ def test_large_key_biases_do_not_round_products(queries: int) -> None:
     assert exact.mean() > 256
     assert (found - exact).abs().max() < 1e-2
     assert (rounded - exact).abs().max() > 0.5
-
-
-def test_a_causal_mask_lets_a_token_see_itself_and_those_before_it() -> None:
-    seen = causal_mask(3, 5, torch.device("cpu"))
-    assert seen.tolist() == [[key <= query for key in range(5)] for query in range(2, 5)]
 
 
 def test_a_blocks_score_by_tokens_is_its_share_of_all_heads_softmaxes(monkeypatch) -> None:

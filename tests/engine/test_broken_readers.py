@@ -118,7 +118,6 @@ NO_SYSTEM = "{% if messages[0].role != 'system' %}{{ raise_exception('A system m
 BROKEN: dict[str, tuple[Break, str]] = {
     # Weights
     "other names": (weights(lambda w: {f"base_model.model.{k}": v for k, v in w.items()}), "lacks 30 of the model's"),
-    "a layer too few": (weights(lambda w: {k: v for k, v in w.items() if ".2." not in k}), "layers.2"),
     "no head": (weights(lambda w: {k: v for k, v in w.items() if "lm_head" not in k}), "weights (lm_head.weight)"),
     "a bias": (weights(lambda w: w | {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}), "q_proj.bias"),
     "other sizes": (changed(CONFIG, vocab_size=98), "model.embed_tokens.weight is [97, 64], not [98, 64]"),
@@ -187,7 +186,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a system message wanted": (template(NO_SYSTEM + "{{ messages[0].content }}"), "A system message is required"),
     "a template with an error": (template("{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
     "no text": (template("Hello"), "writes a user's text 0 times"),
-    "twice": (template("{{ messages[0].content }}{{ messages[0].content }}"), "writes a user's text 2 times"),
 }
 
 
