@@ -104,6 +104,10 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     share = [curve.gain(found[i]).resamples for i in (4, 6)]
     assert 100 * share[0] / share[1] == pytest.approx(resampled)
     assert row["gap_closed_pct_low"] < row["gap_closed_pct"] < row["gap_closed_pct_high"]
+    rows = [{"p": p} for p in frame["gain_p"]]
+    statistics.adjust(rows, "p")
+    assert list(frame["gain_p_holm"]) == pytest.approx([row["p_holm"] for row in rows], nan_ok=True)
+    assert frame["gain_p"].notna().sum() == 4, "it is over the gains of the table"
     assert np.isnan(frame.loc["Token agreement", "K_max=64, Sub.16"]["gap_closed_pct"])
     assert frame.loc["Token agreement", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
 
@@ -166,14 +170,6 @@ def test_a_clipped_comparison_shows_its_note(tmp_path, config) -> None:
     below = [("utaca", 16, "sub.16", 0, 60.0, 0.5)]
     header, rows = cells("test", generation.generation(inputs(*made(tmp_path / "b", FIXED + below)), config))
     assert rows[3][header.index("Note")] == "below InfLLM's range, clipped to K=8"
-
-
-def test_holm_is_over_the_gains_of_the_table(tmp_path, config) -> None:
-    frame = generation.generation(inputs(*made(tmp_path, FIXED + ADAPTIVE + AGREEING)), config)
-    rows = [{"p": p} for p in frame["gain_p"]]
-    statistics.adjust(rows, "p")
-    assert list(frame["gain_p_holm"]) == pytest.approx([row["p_holm"] for row in rows], nan_ok=True)
-    assert frame["gain_p"].notna().sum() == 4
 
 
 def test_points_of_another_policy_are_another_curve(tmp_path, config) -> None:

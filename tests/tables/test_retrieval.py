@@ -9,7 +9,6 @@ from typing import Any
 
 import factories
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from configs import decoding, point, reference_config
@@ -119,47 +118,6 @@ def test_a_gold_block_or_one_beside_it_counts_at_the_step_that_begins_the_value(
     assert (fact.excluded, fact.cas, list(fact.recalled)) == ("", 0.5, [False, recalled])
 
 
-@pytest.fixture
-def two(tmp_path, config, letters) -> list[retrieval.Fact]:
-    """Two documents, two facts each; K=1 in three layers, and an adaptive point."""
-    facts = {"hobby": "Chess", "major": "Law"}
-    # "Law" begins at character 60, token 61: its blocks are (61 - 4) // 4 = 14 alone.
-    documents = [document(name, TEXT, facts) for name in "ab"]
-    texts = said(("hobby", "Go"), ("major", "Latin"))
-    found = {
-        ("infllm-K1", "a"): ([[0], [4], [4]], [[1], [0], [14]]),
-        ("infllm-K1", "b"): ([[0], [0], [5]], [[1], [0], [1]]),
-        ("utaca-K2-sub1", "a"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
-        ("utaca-K2-sub1", "b"): ([[0, 4], [0, 1], [0, 1]], [[0], [0], [0]]),
-    }
-    given: Given = {
-        key: (texts, blocks_at(texts, {"Go": hobby, "Latin": major}, [[0]] * 3))
-        for key, (hobby, major) in found.items()
-    }
-    cas = {("infllm-K1", "a", "major"): 0.25, ("infllm-K1", "b", "major"): 0.0, ("infllm-K1", "b", "hobby"): None}
-    return retrieval.facts(files(tmp_path, documents, given, letters, cas), letters, config)
-
-
-def test_the_table_is_what_the_traces_say(two, config) -> None:
-    table = Table.of("retrieval", retrieval.recall(two, config), config)
-    assert list(table.frame["point"]) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
-    one, _, adaptive = table.frame.to_dict("records")
-    # K=1, of four facts: layer 1 none, layer 2 one, layer 3 three.
-    assert (one["best_layer"], one["n_facts"], one["n_recalled"], one["n_missed"]) == (3, 4, 3, 1)
-    assert one["recall_pct"] == pytest.approx(75)
-    assert one["mean_recall_pct"] == pytest.approx(100 * (0 + 1 + 3) / 12)
-    assert one["any_recall_pct"] == pytest.approx(75)
-    # Recalled are both facts of a (1 and 0.25) and the hobby of b, whose judgement failed.
-    assert one["cas_recalled_pct"] == pytest.approx(62.5)
-    assert one["cas_missed_pct"] == pytest.approx(0)
-    assert one["n_failed_judgements"] == 1
-    # A document has 75 % and the other 50 % in the third layer: resamples of two lie between.
-    assert (one["recall_pct_low"], one["recall_pct_high"]) == (50, 100)
-    assert (adaptive["adaptive"], adaptive["best_layer"], adaptive["recall_pct"]) == (True, 1, 50)
-    assert "Recall of the gold block" in table.title
-    assert table.cells(folded=False)[0][:3] == ["Point", "Facts", "Best layer"]
-
-
 @pytest.mark.parametrize(
     ("start", "n_local", "near"),
     # Blocks before the first, and those in the window, cannot be drawn; of the last value only block 17 is far.
@@ -253,10 +211,7 @@ def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
 
 
 def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters) -> None:
-    twice = [
-        {"attribute": "hobby", "text": "Chess", "start": 20, "end": 25},
-        {"attribute": "hobby", "text": "...", "start": 0, "end": 3},
-    ]
+    twice = [HOBBY, {"attribute": "hobby", "text": "...", "start": 0, "end": 3}]
     facts, texts = {"hobby": "Chess"}, said(("hobby", "Go"))
     assert excluded(tmp_path, config, letters, texts, facts, TEXT, evidence=twice) == {"hobby": "n_in_view"}
     twice[1] |= {"start": 50, "end": 53}
@@ -320,14 +275,21 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
         assert fact.cas == score or (score is None and np.isnan(fact.cas))
         assert (fact.excluded or list(fact.recalled)) == outcome
     assert {row[-1] if isinstance(row[-1], str) else "" for row in rows} >= {"", "n_not_said"}
-    figures = retrieval.recall(found, config).set_index("point")
+    table = Table.of("retrieval", retrieval.recall(found, config), config)
+    assert table.cells(folded=False)[0][:3] == ["Point", "Facts", "Best layer"]
+    assert list(table.frame["point"]) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]
+    figures = table.frame.set_index("point")
     for of in POINTS:
         own = [(score, outcome) for label, _, score, outcome in rows if label == of.label and isinstance(outcome, list)]
         recall = [sum(outcome[layer] for _, outcome in own) / len(own) for layer in range(layers)]
         best = recall.index(max(recall))
         row = figures.loc[of.label]
         assert row["best_layer"] == best + 1
+        assert row["adaptive"] == (of.method == "utaca")
         assert row["recall_pct"] == pytest.approx(100 * recall[best])
+        # Where all documents are alike there is no interval.
+        assert np.isnan(row["recall_pct_low"]) or row["recall_pct_low"] <= row["recall_pct"] <= row["recall_pct_high"]
+        assert row["n_failed_judgements"] == sum(score is None for score, _ in own)
         assert row["mean_recall_pct"] == pytest.approx(100 * sum(recall) / layers)
         assert row["any_recall_pct"] == pytest.approx(100 * sum(any(outcome) for _, outcome in own) / len(own))
         for hit, column in ((True, "cas_recalled_pct"), (False, "cas_missed_pct")):
@@ -386,11 +348,9 @@ def one_fact(folder: Path, reader: Prompts, lengths: dict[str, int] | None = Non
 
 @pytest.mark.parametrize("start", [19, 21, -5, 500])
 def test_evidence_elsewhere_is_a_sentence(tmp_path, config, letters, start: int) -> None:
-    wrong = [{"attribute": "hobby", "text": "Chess", "start": start, "end": start + 5}]
-    with pytest.raises(
-        UserError, match=r"documents\.parquet: the evidence of attribute 'hobby' is not in .* make it ag"
-    ):
-        retrieval.facts(one_fact(tmp_path, letters, evidence=wrong), letters, config)
+    made = one_fact(tmp_path, letters, evidence=[HOBBY | {"start": start, "end": start + 5}])
+    with pytest.raises(UserError, match=r"ts\.parquet: the evidence of attribute 'hobby' is not in .* make it ag"):
+        retrieval.facts(made, letters, config)
 
 
 def test_other_files_are_sentences(tmp_path, config, letters) -> None:
@@ -419,8 +379,9 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
 
 def test_a_run_without_facts_to_count_still_has_its_table(tmp_path, config, letters) -> None:
     found = retrieval.facts(one_fact(tmp_path, letters, evidence=[]), letters, config)
-    save(Table.of("retrieval", retrieval.recall(found, config), config), tmp_path)
-    row = pd.read_csv(tmp_path / "retrieval.csv").set_index("point").loc["infllm-K1"]
+    table = Table.of("retrieval", retrieval.recall(found, config), config)
+    assert save(table, tmp_path)
+    row = table.frame.set_index("point").loc["infllm-K1"]
     assert (row["n_asked"], row["n_facts"]) == (1, 0)
     assert row[["best_layer", "recall_pct", "mean_recall_pct", "cas_recalled_pct"]].isna().all()
 

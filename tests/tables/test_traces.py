@@ -319,6 +319,9 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     assert chromium.run("document.querySelectorAll('.token.rolled').length") == 1
     assert chromium.run("location.hash") == ""
 
+    struck = "getComputedStyle(document.querySelector('#t-1-2 .gone')).textDecorationLine"
+    assert "line-through" in chromium.run(struck), "the rejected token stands before the accepted one"
+
     chromium.press("ArrowLeft")
     assert here(chromium)[0] == "hobby"
     assert chromium.run("document.activeElement.id") == "t-1-1"
@@ -431,20 +434,6 @@ def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config, addre
     assert here(chromium) == ("is", "token 3 of 904, InfLLM K=3")
     assert chromium.text("#notice") == ""
     assert chromium.complaints == []
-
-
-def test_a_rejected_token_is_told_from_the_accepted_one(chromium, tmp_path, config):
-    open_page(chromium, long_page(tmp_path, config), "#d0/p5/2")
-    rolled = chromium.run("""(() => {
-      const [gone, piece] = document.getElementById('t-1-2').querySelectorAll('.gone, .piece');
-      const style = (node) => getComputedStyle(node);
-      return { gone: gone.textContent, piece: piece.textContent, shaded: style(gone).backgroundColor,
-        plain: style(piece).backgroundColor, struck: style(gone).textDecorationLine };
-    })()""")
-    assert (rolled["gone"], rolled["piece"]) == ("<99>", " is")
-    assert "line-through" in rolled["struck"]
-    assert rolled["plain"] == "rgba(0, 0, 0, 0)"
-    assert rolled["shaded"] != rolled["plain"]
 
 
 def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config):
