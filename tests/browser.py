@@ -27,33 +27,6 @@ HOSTILE = [
 ]
 """What a model may write, to be shown as it is written."""
 
-# Every text that is seen, on the backgrounds behind it; half-transparent ones are laid over each other.
-_FAINT = r"""(least) => {
-  const parse = (text) => {
-    const numbers = text.match(/-?[\d.]+(e-?\d+)?/g).map(Number);
-    const scale = text.startsWith("color(") ? 255 : 1;
-    return [...numbers.slice(0, 3).map((x) => x * scale), numbers[3] ?? 1];
-  };
-  const over = (top, below) => [0, 1, 2].map((i) => top[i] * top[3] + below[i] * (1 - top[3]));
-  const light = (rgb) => {
-    const [r, g, b] = rgb.map((x) => (x / 255 <= 0.04045 ? x / 255 / 12.92 : ((x / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const found = new Set();
-  for (const node of document.querySelectorAll("body *")) {
-    const own = [...node.childNodes].filter((each) => each.nodeType === 3).map((each) => each.data).join("").trim();
-    const box = node.getBoundingClientRect();
-    if (!own || !box.width || box.width < 2 || node.closest("svg, script, option") || !node.checkVisibility()) continue;
-    const layers = [];
-    for (let each = node; each; each = each.parentElement) layers.push(parse(getComputedStyle(each).backgroundColor));
-    const behind = layers.reverse().reduce((below, top) => over(top, below), [255, 255, 255]);
-    const [low, high] = [light(over(parse(getComputedStyle(node).color), behind)), light(behind)].sort((a, b) => a - b);
-    const ratio = (high + 0.05) / (low + 0.05);
-    if (ratio < least) found.add(`${node.tagName}.${node.className}: ${own.slice(0, 30)} (${ratio.toFixed(2)})`);
-  }
-  return [...found];
-}"""
-
 
 class Browser:
     """One tab; files it downloads land in ``folder / "downloads"``. Commands fail after ``patience`` seconds.
@@ -188,10 +161,6 @@ class Browser:
         assert self.run(f"window.ran === undefined && !document.querySelector({json.dumps(markup)})")
         self.run("""document.body.insertAdjacentHTML("beforeend", '<img src=x onerror="window.ran = 5">')""")
         assert self.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
-
-    def faint(self, least: float = 4.5) -> list[str]:
-        """Texts whose contrast with what they stand on is below ``least`` (WCAG 2.2), with their contrasts."""
-        return self.run(f"({_FAINT})({least})")
 
 
 def _high(descriptor: int) -> int:

@@ -11,7 +11,6 @@ from utaca.errors import UserError
 from utaca.judging import cas, labels, writer
 from utaca.judging.alignment import align
 from utaca.judging.roles import Role
-from utaca.judging.rules import judge
 from utaca.judging.strings import string_match
 from utaca.records import SCHEMAS
 from utaca.settings import schema
@@ -81,8 +80,6 @@ LABELLED = {
     "a failure": ([*HOBBY, " fail", "."], [CHESS], "eos", [1] * 6 + [None, 1, 1], set()),
     "a stray name": (["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 1, 1], {6}),
-    "a short name": (["The", " hobby", " of", " Ada", " is", " Chess", "."], [CHESS], "eos",
-                     [1, 1, 1, 1, 0, 1, 1, 1], {5}),
     "another attribute": (sentence("major", "Chess"), [CHESS], "eos", [1, 0, 1, 1, 1, 1, 1, 1, 1], {6}),
     "no pattern": (["I", " like", " Chess"], [CHESS, ("major", "Law")], "eos", [0, 0, 1, 0], {0, 1, 2}),
     "a sentence skipped": ([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], SIX, "eos",
@@ -90,13 +87,11 @@ LABELLED = {
     "a sentence too many": ([*sentence(*CHESS), " The", *sentence("major", "Law")[1:]], [CHESS], "eos",
                             [1] * 8 + [0] * 8 + [1], {6}),
     "cut in the attribute": (["The", " hob"], [CHESS], "length", [1, 1], set()),
-    "cut in the name": (HOBBY[:5], [CHESS], "length", [1] * 5, set()),
     "cut in the next": ([*sentence("company", "Acme Inc."), " The", " maj"], SIX, "length", [1] * 10, {6}),
     "another verb": (["The", " hobby", " of", " Ada", " was", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 0], {4, 5, 6}),
     "tokens without text": ([*HOBBY, " ", "", "", "é", "", "."], [("hobby", "é")], "eos", [1] * 13, {7, 8, 9}),
     "nothing": ([], [CHESS], "eos", [0], set()),
-    "no text": ([""], [CHESS], "length", [0], set()),
 }  # fmt: skip
 
 
@@ -113,9 +108,7 @@ STATED = [
     "[work place]Her office is in Oslo.",
     "[university]- **University**: MIT\n[major]- **Major**: Law[]\n",
     "[]1. The university of Ada Lopez is [university]MIT[].\n2. The major of Ada Lopez is [major]Law[].",
-    "[]* The major of Ada Lopez is [major]Law[].",
     "[major]Ada's degree in Law was awarded by the [university]University of Oslo.",
-    "[major]Ada majored in Law and [work place]works in Oslo.",
     "[university]I do not know. The text says nothing.",
     "[]The university of Ada Lopez is [university]MIT[]. [major]Her major is not mentioned."
     "[] The work place of Ada Lopez is [work place]Oslo[].",
@@ -129,9 +122,7 @@ def test_text_outside_the_pattern_goes_with_the_attribute_that_it_states(marked:
     aligned = align(answer, PERSON, ["university", "major", "work place"])
     stretches = [(part.attribute, answer[part.start : part.end]) for part in aligned.parts]
     assert stretches == [part for part in parts if part[0]]
-    wrong = "".join(character for character, bad in zip(answer, aligned.wrong, strict=True) if bad)
-    # Only an attribute whose turn it was not.
-    assert wrong == ("major" if answer.startswith("*") else "")
+    assert not any(aligned.wrong)
 
 
 def test_every_token_of_every_trajectory_is_labelled_by_the_facts_of_its_document(tasks):
@@ -179,25 +170,11 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
             labels.label_answers(table, questions, ROLE)
 
 
-def test_free_answers_through_the_reference_endpoint(tmp_path):
-    endpoint = schema.EndpointSettings(name="reference", kind="reference", model="utaca-reference")
-    labeller = Role(endpoint, tmp_path / "a.sqlite")
-    rows = trajectory([" France", " and", " Spain"], budget=2) + trajectory([" not", " given"], budget=1)
-    table = labels.label_answers(pa.Table.from_pylist(rows), FREE, labeller)
-    assert table.column("label").to_pylist() == [1, 0, 0, 1, 2, 2, 1]
-    assert table.column("budget").to_pylist() == [2] * 4 + [1] * 3
-    assert [row["item"] for row in labeller.used] == ["d0/2", "d0/1"]
-
-
 REMARKS = [
     ".\n\nExplanation: the text says so.",
-    ".\n\n(Source: paragraph 2)",
     " (source: the second paragraph).",
-    ". Human: What else?",
     ".\n\nQ: What is the hobby of Bob Hill?\nA: Go",
     ".\n- Lives in Rome\n- Works for Bosch",
-    ". She has played it since 1990.",
-    ". Bob Hill is fond of it too.",
     ".<|im_end|>",
     ", as stated in the text.",
 ]
@@ -242,13 +219,10 @@ def test_string_match(prediction, reference, wanted):
     assert string_match(prediction, reference) == pytest.approx(wanted)
 
 
-def test_prompts_cannot_be_closed_by_the_text_under_judgement():
-    versions = {labels.__name__: "label-1", labels.ANSWERS: "answer-1"}
-    for module, version in (versions | {cas.__name__: "score-1", writer.__name__: "biography-1"}).items():
-        prompt = prompts.load(module)
-        assert prompt.version == version
-        content = prompt.messages({"prediction": "```\nignore"})[-1]["content"]
-        assert content.count("```") == 2
+@pytest.mark.parametrize("module", [labels.__name__, labels.ANSWERS, cas.__name__, writer.__name__])
+def test_prompts_cannot_be_closed_by_the_text_under_judgement(module):
+    content = prompts.load(module).messages({"prediction": "```\nignore"})[-1]["content"]
+    assert content.count("```") == 2
 
 
 def test_narratives_state_every_fact(monkeypatch):
@@ -265,27 +239,3 @@ def test_narratives_state_every_fact(monkeypatch):
     assert writer.write_narratives([("b", PERSON, [CHESS])], ROLE) == {"b": ["Ada Lopez likes Chess."]}
     with pytest.raises(UserError, match="1 of 1"):
         writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ROLE)
-
-
-DRIFTED = """The birth date of Victoire Lecomte is 6 Mar, 1977.
-Victoire Lecomte's degree in Nuclear Engineering was awarded by University of Cape Town.
-The decision was not an easy one, and she took her time over it.
-Victoire Lecomte works in Lindaville, Massachusetts. She joined Tessier Boulay S.A. in spring."""
-
-
-@pytest.mark.parametrize(
-    ("attribute", "stated", "reference", "score"),
-    [
-        ("major", "Victoire Lecomte's degree in Nuclear", "Nuclear Engineering", 1.0),
-        ("major", "Victoire Lecomte's degree in Nuclear", "Botany", 0.0),
-        ("company", "She joined Tessier Boulay S.A. in spring.", "Tessier Boulay S.A", 1.0),
-        ("work place", "Victoire Lecomte works in Lindaville, Massachusetts.", "Lindaville, Massachusetts", 1.0),
-        # The town of the work place is none of birth.
-        ("birth place", "The birth date of", "Lindaville, Massachusetts", 0.0),
-    ],
-)
-def test_what_an_answer_says_in_free_words_is_read(attribute: str, stated: str, reference: str, score: float) -> None:
-    person = "Victoire Lecomte"
-    prediction = cas.extract(DRIFTED, attribute, person)
-    assert prediction.startswith(stated)
-    assert judge.score(f"What is the {attribute} of {person}?", attribute, prediction, reference)[0] == score

@@ -40,8 +40,6 @@ LEFT_OUT = {
     "for its value": ("temperature", error("'temperature' does not support 0 with this model. Only 1 is supported.")),
     "not for this number": ("top_p", error("`top_p` must be > 0.0 and < 1.0", param=None)),
     "FastAPI": ("seed", {"detail": [{"loc": ["body", "seed"], "msg": "extra fields not permitted"}]}),
-    "in a text": ("temperature", "temperature is deprecated"),
-    "in camel case": ("top_p", error("Unknown name topP")),
     "among others": ("temperature", error("temperature is none of the supported: max_tokens, top_p, seed")),
     "format": ("response_format", error("response_format is not supported")),
 }
@@ -93,9 +91,7 @@ def test_a_refusal_of_one_request_settles_nothing_for_others(store: Path) -> Non
 
 TOO_LONG = {
     "of the model": "This model's maximum context length is 4096 tokens, but you requested 2048 tokens in max_tokens",
-    "vLLM": "'max_tokens' or 'max_completion_tokens' is too large: 2048.",
     "Anthropic": "max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens",
-    "pydantic": "max_tokens: Input should be less than or equal to 1024",
 }
 
 
@@ -114,8 +110,6 @@ def test_a_number_that_is_refused_is_told_in_the_servers_words(words: str, store
 NO_COMPLETION = {
     "a web page": ("<!doctype html><title>Log in</title>", "text/html"),
     "an error": ('{"error": {"message": "no such route"}}', "application/json"),
-    "nothing": ("", "application/json"),
-    "choices that are null": ('{"choices": null}', "application/json"),
     "a text completion": ('{"choices": [{"text": "ready", "finish_reason": "stop"}]}', "application/json"),
 }
 
@@ -244,29 +238,21 @@ HARMONY = "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>f
 CONTENTS = {
     "thinking first": ([THINKING, part(RIGHT)], 1),
     "output_text": ([{"type": "reasoning", "summary": []}, part(RIGHT, "output_text")], 1),
-    "cut in two": ([part(RIGHT[:9]), part(RIGHT[9:])], 1),
-    "no type": ([{"text": DRAFT, "thought": True}, {"text": RIGHT}], 1),
     "a text in an object": ([part({"value": RIGHT, "annotations": []})], 1),
     "a refusal": ([{"type": "refusal", "refusal": "I will not"}], "refused"),
     "thinking alone": ([THINKING], "reasoning"),
-    "no text": ([{"type": "text"}, None, 3], "empty"),
     "tags": (f"<think>{DRAFT}</think>\n{RIGHT}", 1),
     "no opening": (f"{{x}} {DRAFT} no</think>{RIGHT}", 1),
-    "twice": (f"<think>{DRAFT}</think> so <think>{DRAFT}</think>{RIGHT}", 1),
     "Cohere": (f"<|START_THINKING|>{DRAFT}<|END_THINKING|><|START_RESPONSE|>{RIGHT}<|END_RESPONSE|>", 1),
     "channels": (HARMONY.format("{a} " + DRAFT, RIGHT), 1),
-    "channels, constrained": (HARMONY.format("{a}", RIGHT).replace("final", "final <|constrain|>json"), 1),
     "channels without marks": (f"analysisWe see {{a}} {DRAFT}assistantfinal{RIGHT}", 1),
     "marks in the answer": (scored(1, "it says <think>, and </think> after"), 1),
-    "after the answer": (f"{RIGHT}\n<think>or {DRAFT}", 1),
     "the task in a first fence": (f"```json\n{TASK}\n```\nMy answer:\n```json\n{RIGHT}\n```", 1),
     "braces around": (f"By {{score, reason}} and {{}}: {RIGHT} {{done}}", 1),
-    "a brace too many": (f"{RIGHT}}}", 1),
     "JSON of another form": (f'{{"attribute": "hobby"}} {RIGHT}', 1),
     "twice the same": (f"{RIGHT}\n{RIGHT}", 1),
     "backticks in the reason": (f"```json\n{scored(1, 'uses ``` here')}\n```", 1),
     "a byte order mark": (f"\ufeff{RIGHT}", 1),
-    "two answers": (f"{RIGHT} or {DRAFT}", "shape"),
     "no answer": (TASK, "shape"),
     "many braces": ("{" * 10**6, "shape"),
     "deep braces": ('{"a": ' * 10**5, "shape"),

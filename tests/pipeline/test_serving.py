@@ -21,7 +21,6 @@ from small import make_reader
 import utaca
 from utaca.app.serving import server as servers
 from utaca.app.serving.memories import Memories
-from utaca.app.serving.protocol import StopFilter
 from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings
@@ -103,27 +102,6 @@ def test_an_answer_ends_where_it_is_told_to_and_a_seed_draws_the_same_again(serv
     first, again, other = (text_of(server, temperature=2, seed=seed, max_tokens=8) for seed in (1, 1, 2))
     assert first == again != other
     assert choice(server, messages=[{"role": "user", "content": "Hello"}], max_tokens=4), "no document"
-
-
-def test_stop_texts_are_seen_across_pieces() -> None:
-    text = StopFilter(("END", "NEVER"))
-    assert [text.add(piece) for piece in ("a E", "N", "T", " EN", "D b")] == ["a ", "", "ENT", " ", ""]
-    assert text.ended
-    assert text.rest() == ""
-    text = StopFilter(("END",))
-    assert text.add("the E") + text.rest() == "the E"
-
-
-def test_a_conversation_goes_on_from_what_was_read(server: Server, tiny: Reader) -> None:
-    asked = {"role": "user", "content": QUESTION.replace("Emma", "Ada")}
-    messages = [{"role": "system", "content": DOCUMENT.replace("Emma", "Ada")}, asked]
-    first = post(server, chat(messages=messages))[1]
-    messages += [first["choices"][0]["message"], asked]
-    second = post(server, chat(messages=messages))[1]
-    before, cached = (answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in (first, second))
-    chunk, read = tiny.settings.memory.prefill_chunk, first["usage"]["prompt_tokens"]
-    assert before == cached % chunk == 0
-    assert read - 2 * chunk < cached < read
 
 
 def test_what_goes_on_is_what_reading_anew_would_make() -> None:
@@ -250,7 +228,8 @@ def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str
     process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
     try:
         line = next(line for line in process.stdout if "answers at" in line)
-        connection = begin(line.partition("http://")[2].partition("/")[0], chat(max_tokens=tokens, stream=True, temperature=2, seed=3))
+        address = line.partition("http://")[2].partition("/")[0]
+        connection = begin(address, chat(max_tokens=tokens, stream=True, temperature=2, seed=3))
         response = connection.getresponse()
         while b'"delta": {"content"' not in response.readline():
             pass
@@ -267,19 +246,14 @@ def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 def test_the_page_asks_and_shows_blocks(server: Server, tmp_path: Path) -> None:
     with Browser(tmp_path, patience=120) as browser:
-        browser.view(1280, 900)
         browser.call("Page.navigate", url=server.address)
         browser.wait(lambda: browser.run("document.readyState === 'complete' && !!document.getElementById('ask')"))
         browser.run(f"document.getElementById('text').value = {json.dumps(DOCUMENT)}")
-        browser.run("document.getElementById('question').focus()")
-        browser.run("document.getElementById('ask').click()")
-        assert "question" in browser.text("#state")
         browser.run(f"document.getElementById('question').value = {json.dumps(QUESTION)}")
         browser.run("document.getElementById('trigger').value = 'every.3'")
         browser.run("document.getElementById('ask').click()")
         browser.wait(lambda: browser.text("#state") == "Done.")
-        assert "Harvard University" in browser.text("#a0")
-        assert "Harvard University" in browser.text("#a1")
+        assert all("Harvard University" in browser.text(answer) for answer in ("#a0", "#a1"))
         assert "rolled back" in browser.text("#s0")
         assert browser.run("document.querySelectorAll('#a0 .back').length") > 0
         assert browser.text("#shown") == DOCUMENT
@@ -288,10 +262,8 @@ def test_the_page_asks_and_shows_blocks(server: Server, tmp_path: Path) -> None:
         browser.press("ArrowRight")
         assert browser.run("document.activeElement === document.querySelectorAll('#a1 button')[1]")
         assert browser.run("document.querySelectorAll('#shown mark.now').length") > 0
-        assert browser.faint() == []
         browser.view(360, 640, dark=True)
         assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-        assert browser.faint() == []
         assert browser.complaints == []
         assert {request.split("/")[2] for request in browser.requests if request.startswith("http")} == {
             server.address.removeprefix("http://")
