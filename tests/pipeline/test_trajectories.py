@@ -61,6 +61,14 @@ def asked(reader: Reader, inputs: Sequence[Mapping[str, Any]]) -> list[Asked]:
     return [ask(reader, document) for document in inputs]
 
 
+def unsure(seed: int) -> Detector:
+    """A detector with random weights, which rejects some tokens of the answers here and takes others."""
+    torch.manual_seed(seed)
+    detector = Detector(schema.DetectorSettings(), 64).eval()
+    detector.thresholds["argmax"] = -0.037
+    return detector
+
+
 @pytest.fixture
 def reader() -> Reader:
     # The window holds a question, a character a token.
@@ -77,16 +85,14 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return groups
 
 
-def detector(seed: int = 0) -> Detector:
-    torch.manual_seed(seed)
-    return Detector(schema.DetectorSettings(), 64).eval()
-
-
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
     inputs = documents(2)
     recorded = schema.TrajectorySettings(sites=["residual", "attention"], expanded=6)
     table = trajectories(reader, asked(reader, inputs), [1, 3], recorded, Journal(tmp_path, "x"))
-    assert table.schema.equals(trajectory_schema(64, recorded.sites))
+    write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64, recorded.sites))
+    assert read(tmp_path / "part.parquet", "trajectories").equals(table)
+    with pytest.raises(UserError, match="has no column embedding_mlp"):
+        read(tmp_path / "part.parquet", "trajectories", ["token", "embedding_mlp"])
     results = table.to_pylist()
     for document in inputs:
         memory = prefill(reader, document["text"])
@@ -111,16 +117,6 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
                 assert row["selected"] == [ids.tolist() for ids in token.selected]
             assert [r["finish"] for r in rows[:-1]] == [""] * (len(rows) - 1)
             assert rows[-1]["finish"] in ("eos", "length")
-
-
-def test_trajectories_survive_the_round_trip(reader, tmp_path) -> None:
-    table = trajectories(
-        reader, asked(reader, documents(1)), [2], schema.TrajectorySettings(), Journal(tmp_path / "j", "x")
-    )
-    write(tmp_path / "part.parquet", "trajectories", table, schema=trajectory_schema(64))
-    assert read(tmp_path / "part.parquet", "trajectories").equals(table)
-    with pytest.raises(UserError, match="has no column embedding_mlp"):
-        read(tmp_path / "part.parquet", "trajectories", ["token", "embedding_mlp"])
 
 
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
@@ -155,7 +151,7 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
         *(point("utaca", 6, "sub.2", trigger) for trigger in ("agreement", "agreement.3", "never", "every.4")),
         *(point("utaca", 6, "sub.2", seed=seed, seeds=2) for seed in (0, 1)),
     ]
-    detectors = {f"utaca-K6-sub2-seed{n}": PointDetector(detector(n), "ab"[n], "utaca", n) for n in (0, 1)}
+    detectors = {f"utaca-K6-sub2-seed{n}": PointDetector(unsure(n), "ab"[n], "utaca", n) for n in (0, 1)}
     detectors["utaca-K6-sub2"] = detectors["utaca-K6-sub2-seed0"]
     prefills, generated = [], []
     monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
@@ -191,58 +187,40 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     assert again.answers["infllm-K2"].equals(results.answers["infllm-K2"]), "the others are taken from the journal"
 
 
-def test_points_decoded_together_answer_as_apart_and_is_journaled_as_one(reader, tmp_path, groups) -> None:
-    points = [
-        *[point("infllm", 2), point("full"), point("utaca", 6, "sub.2"), point("infllm", 6)],
-        *[point("utaca", 6, "sub.2", "agreement"), point("infllm", 7)],
-    ]
-    unsure = detector()
-    unsure.thresholds["argmax"] = -0.037  # between the scores of its tokens
-    detectors = {"utaca-K6-sub2": PointDetector(unsure, "", "utaca", 0)}
-    how: dict[str, Any] = {"detectors": detectors, "settings": {"full": {}}}
-    inputs, journal = asked(reader, documents(2)), Journal(tmp_path / "together", "x")
-    apart = decoded(reader, inputs, points, Journal(tmp_path / "apart", "x"), **how)
-    assert groups == []
-    results = decoded(reader, inputs, points, journal, **how, together=True)
-    assert groups == [10, 2], "points of one reading, of both documents"
-    again = decoded(reader, inputs, points, journal, **how, together=True)
-    assert groups == [10, 2]
-    assert list(results.answers) == list(apart.answers)
-    rejected = results.traces["utaca-K6-sub2"]["rolled_back"].to_pylist()
-    assert 0 < sum(rejected) < len(rejected)
-    for key, answers in results.answers.items():
-        assert again.answers[key].drop_columns("decode_seconds").equals(answers.drop_columns("decode_seconds"))
-        timed = ["prefill_seconds", "decode_seconds", "peak_bytes"]
-        assert answers.drop_columns(timed).equals(apart.answers[key].drop_columns(timed))
-        assert results.traces[key]["token"].equals(apart.traces[key]["token"])
-        assert answers["peak_bytes"].to_pylist() == [None] * 2
-        assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
-
-
 @pytest.mark.parametrize(
     ("together", "short", "wanted"),
-    [(6, 10**6, [4, 2, 2, 1]), (32, 1, [2, 1] * 3)],
+    [(32, 10**6, [12, 3]), (8, 10**6, [8, 4, 2, 1]), (32, 1, [4, 1] * 3)],
 )
-def test_answers_about_several_short_documents_share_passes(
+def test_answers_decoded_together_are_those_decoded_apart(
     reader, tmp_path, monkeypatch, groups, together: int, short: int, wanted: list[int]
 ) -> None:
-    points = [point("infllm", 2), point("full"), point("infllm", 5)]
-    inputs, settings = asked(reader, documents(3)), {"full": {}}
-    apart = decoded(reader, inputs, points, Journal(tmp_path / "apart", "x"), settings=settings)
+    points = [point("infllm", 2), point("full"), point("utaca", 6, "sub.2"), point("utaca", 6, "sub.2", "agreement")]
+    points.append(point("infllm", 7))
+    inputs = asked(reader, documents(3))
+    detectors = {"utaca-K6-sub2": PointDetector(unsure(0), "", "utaca", 0)}
+    how: dict[str, Any] = {"detectors": detectors, "settings": {"full": {}}}
+    apart = decoded(reader, inputs, points, Journal(tmp_path / "apart", "x"), **how)
+    assert groups == []
     monkeypatch.setattr(points_module, "TOGETHER", together)
     monkeypatch.setattr(points_module, "SHORT", short)
     journal = Journal(tmp_path / "together", "x")
-    results = decoded(reader, inputs, points, journal, settings=settings, together=True)
-    assert sorted(groups) == sorted(wanted)
-    for key, answers in results.answers.items():
-        assert answers["document"].to_pylist() == [one.document for one in inputs]
-        assert answers["text"].equals(apart.answers[key]["text"])
+    results = decoded(reader, inputs, points, journal, **how, together=True)
+    assert sorted(groups) == sorted(wanted), "points of one reading, of short documents"
+    assert list(results.answers) == list(apart.answers)
+    rejected = results.traces["utaca-K6-sub2"]["rolled_back"].to_pylist()
+    assert 0 < sum(rejected) < len(rejected)
     # A killed run decodes a group anew where one of its answers is missing, and gives the same.
     for path in sorted((tmp_path / "together").rglob("*.parquet"))[::4]:
         path.unlink()
-    again = decoded(reader, inputs, points, journal, settings=settings, together=True)
-    for key in results.answers:
+    again = decoded(reader, inputs, points, journal, **how, together=True)
+    timed = ["prefill_seconds", "decode_seconds", "peak_bytes"]
+    for key, answers in results.answers.items():
+        assert answers["document"].to_pylist() == [one.document for one in inputs]
+        assert answers.drop_columns(timed).equals(apart.answers[key].drop_columns(timed))
+        assert results.traces[key]["token"].equals(apart.traces[key]["token"])
         assert again.traces[key].equals(results.traces[key])
+        assert answers["peak_bytes"].to_pylist() == [None] * 3
+        assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
 
 
 def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path) -> None:
