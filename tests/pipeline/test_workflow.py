@@ -98,6 +98,14 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         assert sum(planned(checkout, alias).values()) == sum(jobs.values())
 
 
+def test_every_table_is_made_from_files_that_the_run_makes(checkout: Path) -> None:
+    options = ["points=llama_variants", "detectors=paper"]
+    jobs = planned(checkout, "--config", *options)
+    plan = plan_of(ROOT, points="llama_variants", detectors="paper")
+    assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
+    assert {"table sweep"} <= set(jobs)
+
+
 def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -> None:
     asked = ["--config", "tasks=biographies", "points=reading"]
     assert "corpus" in planned(checkout, "results/quick/tasks/biographies-4k/scores.parquet", *asked)
@@ -118,8 +126,11 @@ def test_a_dry_run_is_short_and_says_what_it_does_not_check(checkout: Path) -> N
         ("readers", "readers", "corpus"),
         ("scores", "scores", "report"),
         ("traces", "traces", "table test"),
+        ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),
+        ("results/quick/figures/curves.svg", "figure curves", "score validation blocks"),
+        ("results/quick/detectors/utaca/seed3/model.safetensors", "train_detector utaca", "train_detector two_way"),
     ],
 )
 def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent: str) -> None:
@@ -128,11 +139,9 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
     assert absent not in jobs
 
 
-def test_every_table_and_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
+def test_every_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
     own = "detectors={use: paper, mine: {lstm: false, chain: 1, signals: [margin, retrieval]}}"
-    jobs = planned(checkout, "--config", "points=llama_variants", own)
-    plan = plan_of(ROOT, points="llama_variants", detectors="paper")
-    assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} | {"table sweep"} <= set(jobs)
+    jobs = planned(checkout, "results/quick/tables/detection.csv", "--config", "run=quick", own)
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
     assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
     assert len(trained) == 15
@@ -246,10 +255,6 @@ def test_run_leaves_tables_and_says_where(finished: Path) -> None:
     assert all((folder / name).stat().st_size for name in expected | {"run.yaml", "manifest.json"})
     output = (finished / "output.txt").read_text(encoding="utf-8")
     assert output.rstrip().splitlines()[-1] == LAST_LINE
-    report = finished / "results" / "tables" / "smoke.html"
-    links = re.findall(r'href="([^"#]+)(?:#[^"]*)?"', report.read_text(encoding="utf-8"))
-    assert links
-    assert all((report.parent / link).is_file() for link in links if "://" not in link)
 
 
 def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) -> None:
@@ -259,6 +264,25 @@ def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) 
     assert hashlib.sha256(weights).hexdigest() in json.dumps(manifest)
     assert planned(finished, "results/tables", "--configfile", "results/smoke/run.yaml") == {}
     assert planned(finished, "results/tables", "--configfile", "config/runs/smoke.yaml") == {}
+
+
+def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
+    done = snakemake(finished, "-n", "results/tables", "--config", "scale=smoke", "run=smoke", "seed=1")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert "seed" in line
+    assert "run=" in line
+    assert "report" in planned(finished, "results/tables", "--config", "scale=smoke", "seed=1"), "a run of its own"
+
+
+def test_the_report_links_what_is_there(finished: Path) -> None:
+    report = finished / "results" / "tables" / "smoke.html"
+    page = report.read_text(encoding="utf-8")
+    links = re.findall(r'href="([^"#]+)(?:#[^"]*)?"', page)
+    assert links
+    assert all((report.parent / link).is_file() for link in links if "://" not in link)
+    assert all(f'id="{name}"' in page for name in TABLES | FIGURES)
+    assert (finished / "results" / "smoke" / "traces" / "test.html").stat().st_size < 2**20
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
@@ -278,10 +302,13 @@ def test_transport_reruns_nothing(finished: Path) -> None:
     assert smoke(finished, *changed) == {}
 
 
-def test_more_points_and_methods_are_answered_beside_the_others(finished: Path) -> None:
+def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "points=tiny_full")
     assert jobs["table sweep"] == 1
     assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
+
+
+def test_methods_are_answered_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "points=methods_tiny")
     assert jobs["generate test methods"] == 2, "a job a shard"
     assert {"table methods", "score test methods"} <= set(jobs)
@@ -296,9 +323,11 @@ def test_a_removed_table_is_remade_alone(finished: Path) -> None:
     kept = path.read_bytes()
     path.unlink()
     assert smoke(finished, target=target) == {"table detection": 1}
-    done = snakemake(finished, "--cores", "1", "results/tables", "--config", "scale=smoke")
+    done = snakemake(finished, "--cores", "1", target, "--config", "scale=smoke")
     assert done.returncode == 0, done.stdout
     assert path.read_bytes() == kept
+    done = snakemake(finished, "--cores", "1", "results/tables", "--config", "scale=smoke")
+    assert done.returncode == 0, done.stdout
     assert smoke(finished) == {}
 
 
@@ -311,6 +340,11 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         assert {name.split()[0] for name in jobs} <= drawn
     with edited(source / "reporting" / "tables" / "endpoints.py"):
         assert set(smoke(finished)) == {"table endpoints", "report", "results/tables"}, "no other table"
+    with edited(source / "judging" / "cas.py"):
+        jobs = set(smoke(finished))
+        assert {"score validation blocks", "score test blocks"} <= jobs
+        assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & jobs
+        assert "generate test blocks" not in jobs
     with edited(source / "detection" / "training" / "metrics.py"):
         jobs = set(smoke(finished))
         assert "train_detector utaca" in jobs
@@ -323,16 +357,20 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
 MEASURED = ["prefill_seconds", "decode_seconds", "peak_bytes"]
 
 
-def results(folder: Path) -> dict[Path, object]:
-    """What stages of a run made that must not depend on the clock: bytes, answers without their measurements."""
-    made = folder / "results" / "smoke"
-    return {
-        path.relative_to(made): pq.read_table(path).drop_columns(MEASURED)
-        if path.name.startswith("answers-")
-        else path.read_bytes()
-        for path in made.rglob("*.parquet")
-        if "journal" not in path.parts
-    }
+def results(folder: Path) -> dict[str, object]:
+    """What a run made that must not depend on the clock: bytes of files, answers without their measurements."""
+    found: dict[str, object] = {}
+    for path in sorted((folder / "results").rglob("*")):
+        name = path.relative_to(folder / "results").as_posix()
+        timeless = {f"{table}.{form}" for table in ("detection", "endpoints") for form in ("csv", "md", "tex")}
+        timeless |= {"curve.csv", "budget.csv"}
+        if path.name.startswith("answers-"):
+            found[name] = pq.read_table(path).drop_columns(MEASURED)
+        elif "journal" in path.parts:
+            continue
+        elif path.suffix in {".parquet", ".safetensors", ".json"} or path.name in timeless:
+            found[name] = path.read_bytes()
+    return found
 
 
 def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_path: Path) -> None:
@@ -368,7 +406,7 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     assert kept.items() <= journaled().items(), "a journaled piece was made again"
 
     expected, found = results(finished), results(folder)
-    assert {"generations", "trajectories", "scores"} <= {path.parts[0] for path in found}
+    assert {"generations", "trajectories", "detectors", "scores"} <= {Path(name).parts[1] for name in found}
     for name, content in found.items():
         same = content.equals(expected[name]) if isinstance(content, pa.Table) else content == expected[name]
         assert same, name
