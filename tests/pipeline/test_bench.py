@@ -44,22 +44,6 @@ def test_the_engine_answers_every_question(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["speed"], "no question is called speed; ask points, growth, detector, full, memory"),
-        (["--tokens", "3"], "an answer of 3 tokens is too short to time; give it 6 or more"),
-        (["--decode", "100", "2560"], "Error: the shortest context has 100 tokens; give it more than "),
-    ],
-)
-def test_the_engine_says_what_it_cannot_measure(
-    table: Table, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        table("engine", *ENGINE, *arguments)
-    assert message in f"{ended.value} {capsys.readouterr().err}"
-
-
-@pytest.mark.parametrize(
     ("script", "arguments", "first"),
     [
         ("compare", [str(ROOT), "--rounds", "1", "growth", *ENGINE], ["decode a token behind 2560, K=32"]),

@@ -223,13 +223,8 @@ def test_what_cannot_be_answered_is_a_sentence(prepared: Path, options: str, con
     assert "Usage: " in done.stderr or done.stderr.count("\n") == 1
 
 
-def test_a_reader_that_is_none_and_an_empty_question_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    words = ["--document", str(ROOT / "README.md")]
-    done = typed("ask", "--reader", "no/reader", *words, "Who?")
-    assert done.exit_code == 2
-    assert "is neither a local folder nor available from the hub" in done.stderr
-    assert "the question is empty" in typed("ask", "--reader", "tiny", *words, " ").stderr
+def test_an_empty_question_is_named() -> None:
+    assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", "README.md", " ").stderr
 
 
 # The cache

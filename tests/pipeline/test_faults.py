@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pyarrow as pa
 import pytest
 from commands import typed
 from server import GOOD, Call, Number, Reply, Server, ask_items, chat, completion, endpoint, request, serving
@@ -22,8 +21,6 @@ from utaca.endpoints import ask, check
 from utaca.endpoints.store import AnswerStore
 from utaca.endpoints.transport import retry_after
 from utaca.errors import UserError
-from utaca.judging.labels import label
-from utaca.judging.roles import Role
 from utaca.records import write
 from utaca.records.logs import stage_log
 from utaca.settings.schema import EndpointSettings
@@ -208,16 +205,6 @@ def test_a_busy_server_gets_what_it_can_take(store: Path) -> None:
         assert answers.usage.resent == len(s.calls) - 120 < 120
 
 
-def test_a_pause_that_the_server_asks_for_holds_for_all(store: Path) -> None:
-    busy = Reply(status=429, headers={"retry-after-ms": "300"})
-    with serving(lambda server, call: busy if len(server.calls) == 3 else GOOD) as s:
-        assert not ask_items(s, store, concurrency=2).failures
-        refused = s.calls[2].time
-        # the other one in flight may still come
-        assert sum(refused < call.time < refused + 0.25 for call in s.calls) <= 1
-        assert len(s.calls) == 9
-
-
 def test_retry_after_is_a_number_or_a_date() -> None:
     later = email.utils.formatdate(time.time() + 36000, usegmt=True)
     for headers, seconds in (
@@ -234,29 +221,6 @@ def test_retry_after_is_a_number_or_a_date() -> None:
 
 
 # Items inside an answer
-
-
-def labels_of(*pairs: tuple[int, int]) -> Reply:
-    return completion(json.dumps({"labels": [{"index": i, "label": v, "reason": "r"} for i, v in pairs]}))
-
-
-LABELS = {
-    "reordered": ([(1, 0), (0, 1)], [1, 0], 1),
-    "duplicate": ([(0, 1), (0, 1), (1, 0)], [1, 1], 2),
-    "an unknown label": ([(0, 3), (1, 1)], [1, 1], 2),
-}
-
-
-@pytest.mark.parametrize(("first", "expected", "sent"), LABELS.values(), ids=LABELS)
-def test_every_token_gets_its_label(first: list[tuple[int, int]], expected: list[int], sent: int, store: Path) -> None:
-    pieces = ["The birth city of Ada Byron is", " Lon", "don", "."]
-    row = {"document": "d", "budget": 1, "token": 0, "finish": ""}
-    tokens = [row | {"step": step, "text": text} for step, text in enumerate(pieces)]
-    documents = [{"id": "d", "person": "Ada Byron", "facts": [{"attribute": "birth city", "value": "London"}]}]
-    with serving(lambda server, call: labels_of((0, 1), (1, 1)) if call.again else labels_of(*first)) as s:
-        rows = label(pa.Table.from_pylist(tokens), documents, Role(endpoint(s), store)).to_pylist()
-        assert [row["label"] for row in rows if row["source"] == "endpoint"] == expected
-        assert len(s.calls) == sent
 
 
 # Death

@@ -1,4 +1,4 @@
-"""The client against servers that others wrote, `transformers serve` and `llama.cpp`, a small Qwen in every role."""
+"""The client against a server that others wrote, `transformers serve`, with a small Qwen."""
 
 import importlib.util
 import os
@@ -26,44 +26,22 @@ CONTENT = {"shape", "check", "truncated", "empty"}
 START_SECONDS = 120
 
 
-LLAMA = """
-import sys, time
-import xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.port, params.n_ctx, params.cpuparams.n_threads = sys.argv[1], int(sys.argv[2]), 8192, 1
-server = xllamacpp.Server(params)
-while True:
-    time.sleep(60)
-"""
-"""llama.cpp's own server, in a process of its own."""
-
-
-def command(kind: str, port: int) -> tuple[str, list[str]]:
-    """The model's name and what starts a server; skips where it or the model is not there."""
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The settings of a server's endpoint; skips where it or the model is not there."""
     if not FILE.is_file():
         pytest.skip(f"no {FILE.name} under {public.FOLDER} ({public.COMMAND} qwen25_coder_0_5b)")
-    if kind == "llama.cpp":
-        if importlib.util.find_spec("xllamacpp") is None:
-            pytest.skip("xllamacpp not installed (pip install --no-deps xllamacpp)")
-        return str(FILE), [sys.executable, "-c", LLAMA, str(FILE), str(port)]
-    lacking = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
-    if lacking:
-        pytest.skip(f"{' and '.join(lacking)} not installed (pip install 'transformers[serving]')")
-    transformers = str(Path(sys.executable).with_name("transformers"))
-    model = str(gguf.converted(FILE))
-    return model, [transformers, "serve", model, "--host", "127.0.0.1", "--port", str(port)]
-
-
-@pytest.fixture(scope="module", params=["transformers", "llama.cpp"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """Each server in turn, as the settings of its endpoint."""
+    if not all(map(importlib.util.find_spec, ("fastapi", "uvicorn"))):
+        pytest.skip("fastapi or uvicorn is not installed (pip install 'transformers[serving]')")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    model, start = command(request.param, port)
-    log = tmp_path_factory.mktemp("serve") / "log"
+    model, log = str(gguf.converted(FILE)), tmp_path_factory.mktemp("serve") / "log"
+    start = [str(Path(sys.executable).with_name("transformers")), "serve", model, "--host", "127.0.0.1"]
     with log.open("wb") as file:
-        process = subprocess.Popen(start, stdout=file, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            [*start, "--port", str(port)], stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -29,7 +29,8 @@ def tasks(monkeypatch):
             return cas.Score(score=float(task["prediction"] == task["reference"]), reason="table")
         right = task.get("answer") or " or ".join(task["answers"])
         given = [2 if "unknown" in task["prediction"] else int(t["text"].strip(" .") in right) for t in task["tokens"]]
-        return labels.TokenLabels(labels=[{"index": i, "label": x, "reason": "table"} for i, x in enumerate(given)])
+        given = [{"index": index, "label": label, "reason": "table"} for index, label in enumerate(given)]
+        return labels.TokenLabels(labels=given[::-1])
 
     def ask(role, requests, description):
         replies = Outcomes()
@@ -40,6 +41,9 @@ def tasks(monkeypatch):
             else:
                 replies.values[request.key] = answered(request.task)
                 assert request.check(replies.values[request.key]) is None
+                if request.answer is labels.TokenLabels:
+                    twice = labels.TokenLabels(labels=replies.values[request.key].labels * 2)
+                    assert "must label each index from 0 to" in request.check(twice)
         return replies
 
     monkeypatch.setattr(Role, "ask", ask)

@@ -89,14 +89,8 @@ def test_a_refusal_of_one_request_settles_nothing_for_others(store: Path) -> Non
         store = store.with_name("b")
 
 
-TOO_LONG = {
-    "of the model": "This model's maximum context length is 4096 tokens, but you requested 2048 tokens in max_tokens",
-    "Anthropic": "max_tokens: 2048 > 1024, which is the maximum allowed number of output tokens",
-}
-
-
-@pytest.mark.parametrize("words", TOO_LONG.values(), ids=TOO_LONG)
-def test_a_number_that_is_refused_is_told_in_the_servers_words(words: str, store: Path) -> None:
+def test_a_number_that_is_refused_is_told_in_the_servers_words(store: Path) -> None:
+    words = "This model's maximum context length is 4096 tokens, but you requested 2048 tokens in max_tokens"
     with serving(refusing("max_tokens", body=error(words))) as s:
         with pytest.raises(UserError, match=r"judge: .* HTTP 400 \(") as checked:
             check(endpoint(s), "judge")
@@ -260,18 +254,16 @@ CONTENTS = {
 }
 
 
-def test_the_answer_is_read_from_what_is_around_it() -> None:
-    for name, (content, value) in CONTENTS.items():
-        assert score(content) == value, name
-
-
 OPENINGS = [
     "<think>", "  \n<THINK>\n", "<thought>", "<reasoning>", "<seed:think>", "[THINK]", "◁think▷", "<|START_THINKING|>",
     "<|channel|>analysis<|message|>", "<|start|>assistant<|channel|>commentary<|message|>", "<|channel>thought\n",
     "<|begin_of_thought|>", '<thinking mode="long">', "analysisWe see: ", "<think>one</think><think>",
 ]  # fmt: skip
+"""How reasoning begins; a draft in one that does not end is no answer."""
 
 
-def test_a_draft_in_reasoning_that_does_not_end_is_no_answer() -> None:
+def test_the_answer_is_read_from_what_is_around_it() -> None:
+    for name, (content, value) in CONTENTS.items():
+        assert score(content) == value, name
     for opening in OPENINGS:
         assert score(f"{opening}a draft: {DRAFT}? No, they agree.") == "reasoning", opening

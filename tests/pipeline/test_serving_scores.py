@@ -5,7 +5,7 @@ from typing import Any
 import openai
 import pytest
 import torch
-from serving import DOCUMENT, QUESTION, post, serving
+from serving import post, serving
 from small import full_attention, make_reader, some_tokens
 from torch import Tensor
 
@@ -49,18 +49,6 @@ def test_a_prompt_in_the_window_is_scored_as_by_hugging_face(server: Server, tin
         assert logprob in best.values()
         # By this comparison of floats harnesses see whether an answer is greedy.
         assert (logprob == max(best.values())) == (int(logits[place].argmax()) == int(tokens[place + 1]))
-
-
-def test_without_an_answer_there_are_the_prompts_tokens_alone(server: Server) -> None:
-    whole, alone = scored(server, SHORT)[0], scored(server, SHORT, max_tokens=0)[0]
-    assert alone["text"] == SHORT
-    assert alone["finish_reason"] == "length"
-    for name, values in alone["logprobs"].items():
-        assert values == whole["logprobs"][name][:-1]
-    plain = post(server, {"model": "tiny", "prompt": SHORT, "max_tokens": 1, "logprobs": 1}, "/v1/completions")[1]
-    generated = plain["choices"][0]["logprobs"]
-    assert generated["tokens"] == whole["logprobs"]["tokens"][-1:]
-    assert generated["token_logprobs"] == pytest.approx(whole["logprobs"]["token_logprobs"][-1:], abs=1e-4)
 
 
 def test_offsets_say_where_in_the_text_tokens_begin(server: Server) -> None:
@@ -113,20 +101,6 @@ def test_a_long_prompt_is_scored_from_block_memory_under_its_budget(monkeypatch:
             assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == (96 if cut == 97 else 64)
             expected = forced(small, longer, cut + 30, 8, monkeypatch)
             assert answer["choices"][0]["logprobs"]["token_logprobs"][1:] == pytest.approx(expected, abs=1e-4)
-
-
-def test_scores_of_a_document_are_kept_with_it(server: Server, tiny: Reader) -> None:
-    document = DOCUMENT.replace("Emma", "Nora")
-    prompts = [f"{document}\n\n{QUESTION} {end}" for end in ("Yes.", "No, never.")]
-    # A document that was read for an answer alone has none.
-    post(server, {"model": "tiny", "prompt": prompts[0], "max_tokens": 1}, "/v1/completions")
-    apart = [scored(server, prompt)[0]["logprobs"]["token_logprobs"] for prompt in prompts]
-    body = {"model": "tiny", "prompt": prompts, "echo": True, "logprobs": 1, "max_tokens": 1}
-    answer = post(server, body, "/v1/completions")[1]
-    for choice, alone in zip(answer["choices"], apart, strict=True):
-        assert choice["logprobs"]["token_logprobs"][1:] == pytest.approx(alone[1:], abs=1e-4)
-    cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
-    assert cached >= 2 * len(tiny.encode(document))
 
 
 def test_a_stream_has_the_scores_with_the_echo(server: Server) -> None:

@@ -65,7 +65,6 @@ points: {mine: {method: utaca, budget: '3', policy: sub.1, trigger: margin}} => 
 """
 
 
-# Snakemake hands over all nested values as text.
 @pytest.mark.parametrize("line", re.split(r"\n(?! )", WRITTEN.strip()))
 def test_what_is_written_goes_on_top_of_the_options(root: Path, line: str) -> None:
     written, _, part = " ".join(line.split()).partition(" => ")
@@ -79,8 +78,6 @@ MISTAKES = r"""
 plan: {primary: utaca-K4-sub1 over no_detector-K4-sub1}
     => plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1
 suites: tiny_full => config key suites is of an earlier version; name operating points under points
-jugde: x => unknown config key jugde; did you mean judge?
-reader: {memory: {n_int: 1}} => did you mean reader.memory.n_init?
 judge: {base_url: http://gpu7:8/v1}
     => judge.name is reference, which is the embedded endpoint's; name the server and its model, as in --config
     'judge={name: NAME, model: MODEL, base_url: URL}' or 'judge={use: gpt_oss_120b, base_url: URL}'
@@ -92,7 +89,6 @@ points: llama_variants => choose an option of detectors that has it
 methods: {h2o: '0.25'} => methods.h2o must be a mapping of keys to values, not '0.25'
 run: tables => a folder that runs share
 run: a/b => run is 'a/b'
-seed: x => seed must be a whole number, not 'x'.
 corpus: wikipeda => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own.
 scale: {test: {shards: '0'}} => scale.test.shards is 0 but must be a whole number at least 1.
 detectors: {mine: {site: nose}} => detectors.mine.site is 'nose' but must be one of "attention", "mlp", "residual".
@@ -135,7 +131,6 @@ decode: {tset: [infllm-K1]}
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
-reader: {use: tiny, name: null} => reader.name must be a text, but is None, which YAML takes for nothing
 reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML takes for true
 reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is no text
 judge: {use: gpt_oss_120b, base_url: 'https://me:secret@gpu7/v1'}
