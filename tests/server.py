@@ -4,7 +4,6 @@ import asyncio
 import json
 import ssl
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,7 +43,6 @@ class Call:
     query: dict[str, str]
     headers: dict[str, str]
     body: dict[str, Any]
-    time: float
     number: int
 
     @property
@@ -105,7 +103,7 @@ class Server:
         self.numbers[name] += 1
         query = dict(parse_qsl(target.query))
         held = json.loads(body) if body.startswith(b"{") else {}
-        call = Call(target.path, query, headers, held, time.monotonic(), self.numbers[name])
+        call = Call(target.path, query, headers, held, self.numbers[name])
         self.calls.append(call)
         return call
 
