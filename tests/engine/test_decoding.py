@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SETTINGS, full_attention, make_reader, ran, some_tokens
+from small import full_attention, make_reader, ran, some_tokens
 from torch import Tensor
 from transformers import AutoTokenizer
 
@@ -60,13 +60,6 @@ class Scripted:
     def step(self, margin: torch.Tensor, embedding: torch.Tensor, state: Count) -> tuple[torch.Tensor, Count]:
         distrust = (int(margin.item() * 1000) + state.seen) % 3 == 0
         return torch.tensor([[0.9, 0.1, 0.0] if distrust else [0.1, 0.9, 0.0]]), Count(state.seen + 1)
-
-
-class Paired(Detected):
-    """As its base, with the expansion in the same pass."""
-
-    def second_budget(self, k: int, k_max: int) -> int:
-        return k_max
 
 
 @pytest.fixture(scope="module")
@@ -121,9 +114,11 @@ RULES = {
         *((rule, Sub(5)) for rule in ("agreement.3", "every.1", "every.4", "never")),
     ],
 )
-def test_adaptive_decoding_is_algorithm_1(memory, rule: str, policy: Policy) -> None:
+def test_adaptive_decoding_is_algorithm_1(memory, passes, rule: str, policy: Policy) -> None:
     trigger, expands = RULES[rule]
     found = generate(memory, "Who?", budget=BUDGET, policy=policy, trigger=trigger, max_new_tokens=25)
+    # An expansion to the budget that was tried beside has no pass of its own.
+    assert len(passes) == 1 + len(found.trace) + (found.rollbacks if rule != "agreement" else 0)
     k, accepted, tried = BUDGET, [], []
     for number, token in enumerate(found.trace):
 
@@ -236,45 +231,11 @@ def test_every_token_is_tried_under_the_expanded_budget_too(memory, passes) -> N
         assert 0 < token.signals["retrieval"] < 1
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("prefill_budget", [0, 2])
-def test_either_storage_gives_the_same_bits(dtype: torch.dtype, prefill_budget: int) -> None:
-    traces = []
-    for storage in ("device", "host"):
-        reader = make_reader(memory=replace(SETTINGS, prefill_budget=prefill_budget, storage=storage))
-        reader.model.to(dtype)
-        options = {"policy": Sub(5), "trigger": Detected(Scripted()), "max_new_tokens": 20}
-        found = generate(prefill(reader, some_tokens(300)), "Who?", budget=BUDGET, **options)
-        assert found.rollbacks > 0
-        traces.append([one for token in found.trace for one in token.passes])
-    for a, b in zip(*traces, strict=True):
-        assert (a.token, a.k, a.top_logits, a.logprob, a.gdm) == (b.token, b.k, b.top_logits, b.logprob, b.gdm)
-        assert torch.equal(a.selected, b.selected)
-        assert torch.equal(a.scores, b.scores)
-        assert all(torch.equal(x, b.embeddings[site]) for site, x in a.embeddings.items())
-
-
-@pytest.mark.parametrize("sampling", [None, Sampling(1.5, 0.9, seed=3)])
-def test_an_expansion_in_the_same_pass_gives_the_tokens_of_one_by_itself(memory, passes, sampling) -> None:
-    options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25, "sampling": sampling}
-    one = generate(memory, "Who?", trigger=Detected(Scripted()), **options)
-    assert len(passes) == 1 + len(one.trace) + one.rollbacks
-    passes.clear()
-    two = generate(memory, "Who?", trigger=Paired(Scripted()), **options)
-    assert len(passes) == 1 + len(two.trace)
-    assert tokens_of(one) == tokens_of(two)
-    assert one.rollbacks > 0
-    for a, b in zip(one.trace, two.trace, strict=True):
-        assert a.margin == pytest.approx(b.margin, abs=1e-4)
-        assert torch.equal(a.selected, b.selected)
-
-
 @pytest.mark.parametrize(
     "options",
     [
         {"measured": True},
         {"policy": Set(2), "trigger": Detected(Scripted())},
-        {"policy": Sub(5), "trigger": Paired(Scripted())},
         {"policy": Set(2), "trigger": Agreement()},
     ],
 )
@@ -292,37 +253,22 @@ def test_an_answer_leaves_nothing_that_holds_its_document(options: dict[str, Any
         gc.enable()
 
 
-def test_answers_that_have_not_parted_share_a_row(memory, passes) -> None:
-    options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 20}
-    judged, seldom, never = ({"trigger": each, **options} for each in (Detected(Scripted()), Every(7), Every(0)))
-
-    def decoded(*chosen: dict[str, Any]) -> tuple[list[Generation], int]:
-        passes.clear()
-        found = generate_together([Decoding(memory, "Who?", **one) for one in chosen])
-        return found, sum(rows for rows, tokens in passes if tokens == 1)
-
-    ((one,), alone), ((other,), beside), ((third,), last) = decoded(judged), decoded(seldom), decoded(never)
-    assert one.rollbacks
-    assert other.rollbacks == 2
-    assert len(third.trace) > 8
-    # The seven tokens before the first expansion, and the pass that it rolls back.
-    found, together = decoded(seldom, never)
-    assert together == beside + last - 8
-    assert [tokens_of(each) for each in found] == [tokens_of(other), tokens_of(third)]
-    # The same answer eight times takes the rows of one, and is the same to the last bit.
-    copies, together = decoded(*[judged] * 8)
-    assert together == alone
-    for copy in copies:
-        assert tokens_of(copy) == tokens_of(one)
-        assert [token.margin for token in copy.trace] == [token.margin for token in one.trace]
-        assert all(torch.equal(a.selected, b.selected) for a, b in zip(copy.trace, one.trace, strict=True))
-
-
-def test_a_budget_for_every_step_replays_a_trace(memory) -> None:
+@pytest.mark.parametrize("each", [list, tuple, torch.tensor, np.array])
+def test_a_budget_for_every_step_replays_a_trace(memory, each: Callable[[list[int]], Any]) -> None:
     adaptive = generate(memory, "Who?", budget=BUDGET, policy=Sub(3), trigger=Detected(Scripted()), max_new_tokens=25)
-    replayed = generate(memory, "Who?", budget=[t.k for t in adaptive.trace], max_new_tokens=25)
+    replayed = generate(memory, "Who?", budget=each([t.k for t in adaptive.trace]), max_new_tokens=25)
     assert [(t.token, t.k, t.margin) for t in replayed.trace] == [(t.token, t.k, t.margin) for t in adaptive.trace]
-    assert [t.k for t in generate(memory, "Who?", budget=[5, 2], max_new_tokens=4).trace] == [5, 2, 2, 2]
+    assert [t.k for t in generate(memory, "Who?", budget=each([5, 2]), max_new_tokens=4).trace] == [5, 2, 2, 2]
+    assert [t.k for t in generate(memory, "Who?", budget=each([5, 2])[-1], max_new_tokens=2).trace] == [2, 2]
+
+
+def test_the_same_answer_several_times_takes_the_rows_of_one(memory, passes) -> None:
+    one = Decoding(memory, "Who?", BUDGET, Set(2), Detected(Scripted()), max_new_tokens=20)
+    (alone,), (first, *others) = generate_together([one]), generate_together([one] * 8)
+    assert sum(rows for rows, _ in passes) == 2 * (1 + len(alone.trace) + alone.rollbacks)
+    for copy in (first, *others):
+        assert tokens_of(copy) == tokens_of(alone)
+        assert [token.margin for token in copy.trace] == [token.margin for token in alone.trace]
 
 
 class Giving(Policy):
@@ -345,7 +291,6 @@ EXPANDED = {"budget": 8, "trigger": Replayed(Every(0), {2: True})}
     ("options", "words"),
     [
         ({"budget": "4"}, "budget must be a whole number, not '4'"),
-        ({"budget": True}, "budget must be a whole number, not True"),
         ({"budget": [2, 1.5]}, "budget must be a whole number, not 1.5"),
         ({"budget": 0}, "at least 1"),
         ({"budget": None}, "decoding from block memory needs a budget, in blocks"),
@@ -353,7 +298,6 @@ EXPANDED = {"budget": 8, "trigger": Replayed(Every(0), {2: True})}
         ({"expanded": 9, "policy": Set(1), "trigger": Every(2)}, "expanded is for fixed budgets"),
         ({"budget": [3, 2], "policy": Set(1), "trigger": Every(2)}, "every step leaves nothing to a policy"),
         ({"policy": Set(1)}, "both a policy and a trigger"),
-        ({"trigger": Agreement()}, "both a policy and a trigger"),
         ({"trigger": "every.2", "policy": Sub(1)}, r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
         ({"policy": "sub.16", "trigger": Agreement()}, r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not"),
         ({"sampling": 0.7}, r"sampling must be a utaca\.Sampling"),
@@ -377,15 +321,12 @@ def test_options_that_cannot_be_are_one_sentence(memory, options: dict[str, Any]
         (lambda memory: Detected("model.safetensors"), r"as utaca\.load_detector\(path\) gives"),
         (lambda memory: Sub("16"), "must be"),
         (lambda memory: parse("sub.0"), r"set\.N or sub\.N"),
-        (lambda memory: parse("set.1.5"), r"set\.N or sub\.N"),
         (lambda memory: Sampling(0.7, seed="a"), "must be"),
-        (lambda memory: Sampling("0.7"), "must be"),
         (lambda memory: Sampling(temperature=0.0), "sampling: temperature must be above 0"),
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),
         (lambda memory: prefill("tiny", "a document"), "a document is read by a reader"),
         (lambda memory: generate(memory.reader, "Who?", budget=2), r"was read, as memory = utaca\.prefill"),
         (lambda memory: generate_together([]), r"are a list of utaca\.Decoding"),
-        (lambda memory: generate_together([memory]), r"are a list of utaca\.Decoding"),
         (
             lambda memory: generate_together([Decoding(x, "Who?", 3) for x in (memory, replace(memory, reader=1))]),
             "answers of several readers",
@@ -407,13 +348,6 @@ def test_a_trigger_without_a_rule_is_a_mistake_in_the_program(memory) -> None:
         generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Trigger(), max_new_tokens=3)
 
 
-@pytest.mark.parametrize("budget", [range(2, 4), (2, 3), torch.tensor([2, 3]), np.array([2, 3])])
-def test_budgets_are_whole_numbers_of_whatever_type(memory, budget: object) -> None:
-    listed, one = (generate(memory, "Who?", budget=each, max_new_tokens=4) for each in ([2, 3], 3))
-    assert tokens_of(generate(memory, "Who?", budget=budget, max_new_tokens=4)) == tokens_of(listed)
-    assert tokens_of(generate(memory, "Who?", budget=budget[-1], max_new_tokens=4)) == tokens_of(one)
-
-
 def test_interventions_replace_the_detectors_decision(memory) -> None:
     options = {"budget": BUDGET, "policy": Set(2), "max_new_tokens": 25}
     found = generate(memory, "Who?", trigger=Detected(Scripted()), **options)
@@ -425,20 +359,13 @@ def test_interventions_replace_the_detectors_decision(memory) -> None:
     assert kept.gdm == found.trace[at].gdm
     forced = generate(memory, "Who?", trigger=Replayed(Every(0), {3: True, 7: True}), **options)
     assert [i for i, t in enumerate(forced.trace) if t.rolled_back] == [i for i in (3, 7) if i < len(forced.trace)]
-    # The first token is decoded under K_max, which leaves nothing to expand and nothing to intervene in.
-    first = generate(memory, "Who?", trigger=Replayed(Every(0), {0: True}), **options).trace[0]
-    assert (first.rolled_back, first.intervened) == (False, False)
 
 
 def test_rollbacks_count_as_effective_where_the_blocks_are_others(memory) -> None:
-    options = {"policy": Set(2), "trigger": Detected(Scripted()), "max_new_tokens": 25}
-    found = generate(memory, "Who?", budget=BUDGET, **options)
-    assert found.effective_rollbacks == found.rollbacks > 0
     # Three blocks are far at first, and more once the answer has made some.
     short = prefill(memory.reader, some_tokens(50))
     forced = {1: True, 3: True, 20: True}
     found = generate(short, "Who?", budget=BUDGET, policy=Set(3), trigger=Replayed(Every(0), forced), max_new_tokens=25)
-    assert found.rollbacks > 0
     for token in found.trace:
         if token.rolled_back:
             assert token.effective == (token.tentative.selected.tolist() != token.selected.tolist())
