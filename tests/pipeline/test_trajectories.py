@@ -189,7 +189,7 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize(
     ("together", "short", "wanted"),
-    [(32, 10**6, [12, 3]), (8, 10**6, [8, 4, 2, 1]), (32, 1, [4, 1] * 3)],
+    [(32, 10**6, [12, 3]), (10, 10**6, [8, 4, 2, 1]), (32, 1, [4, 1] * 3)],
 )
 def test_answers_decoded_together_are_those_decoded_apart(
     reader, tmp_path, monkeypatch, groups, together: int, short: int, wanted: list[int]
