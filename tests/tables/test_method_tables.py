@@ -1,7 +1,6 @@
 """Tables of context-management methods: against plain restatements; and methods at operating points."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from configs import decoding, point, reference_config
 from small import make_reader
@@ -155,32 +154,15 @@ def test_a_point_of_every_detector_seed_is_one_row(tmp_path, config) -> None:
     assert (row["cas_pct"], row["n_documents"]) == (pytest.approx(100 * both_seeds), 7)
 
 
-def test_points_share_answers_but_for_what_names_them(tmp_path) -> None:
-    reader, settings = make_reader(), {"window": {"budget": 40, "n_init": 4}, "full": {}}
-    four = [point("window"), point("full"), point("window", 40), point("window", 60)]
-    documents = [DOCUMENT | {"id": f"d{i}", "text": "the cat sat " * (30 + i)} for i in range(2)]
-    found, again = (decoded_by_methods(reader, documents, four, settings, Journal(tmp_path, "x")) for _ in range(2))
-    assert again.answers["full"].equals(found.answers["full"]), "journaled, times included"
-    frame = pd.concat([table.to_pandas() for table in found.answers.values()])
-    assert dict(zip(frame["point"], frame["budget"], strict=True)) == {
-        "window": 0, "full": 0, "window-40": 40, "window-60": 60,
-    }  # fmt: skip
-    texts = frame.set_index(["point", "document"])["text"]
-    assert (texts["window"] == texts["window-40"]).all()
-    trace, answer = found.traces["full"].to_pandas(), found.answers["full"].to_pandas()
-    assert len(trace) == answer["n_generated"].sum()
-    assert (trace.groupby("document")["attended"].first() > answer.set_index("document")["n_context"]).all()
-
-
 def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_under(tmp_path, monkeypatch) -> None:
     model = tmp_path / "model.safetensors"
     model.write_bytes(b"one")
     monkeypatch.setattr("utaca.methods.window.WindowOnly.files", lambda self: [model])
-    both_points = [point("window"), point("full")]
+    points = [point("window"), point("full"), point("window", 40)]  # the last one is the first under another name
     settings = {"window": {"budget": 40, "n_init": 4}, "full": {}}
 
     def journaled() -> int:
-        decoded_by_methods(make_reader(), [DOCUMENT], both_points, settings, Journal(tmp_path / "j", "x"))
+        decoded_by_methods(make_reader(), [DOCUMENT], points, settings, Journal(tmp_path / "j", "x"))
         return len(list((tmp_path / "j").rglob("*.parquet")))
 
     assert journaled() == 2

@@ -59,18 +59,7 @@ def document(name: str, text: str, spans: list[tuple[int, int]] = (), person: st
     return factories.long_document(name, text, {"hobby": "Chess"}, person=person, spans=told)
 
 
-def step(name: str, point: str, number: int, text: str, k: int, blocks: list[list[int]], **columns: Any) -> dict:
-    return factories.step(name, point, number, text, k, selected=blocks, **columns)
-
-
-def files(
-    folder: Path,
-    documents: list[dict],
-    traces: list[dict],
-    question: str = "Which hobby?",
-    cas: dict[tuple[str, str], float | None] | None = None,
-    reason: str = "judged",
-) -> dict[str, Any]:
+def files(folder: Path, documents, traces, question="Which hobby?", cas=None, reason="judged") -> dict[str, Any]:
     """Arguments of :func:`page`: answers of both points, a file of traces, scores of 0.75 or as in ``cas``."""
     answers, scores = [], []
     for of in POINTS:
@@ -109,9 +98,11 @@ def story(name: str, pieces: tuple[str, ...] = (" The", " hobby", " is", " Chess
     }  # fmt: skip
     rows = []
     for number, text in enumerate(pieces):
-        rows.append(step(name, "p3", number, text, 3, [[0, 2, 5], [1, 2, 6]], margin=0.1 * number))
-        seen = {"p_hallucinated": 0.6, "p_correct": 0.3, "p_unknown": 0.1} | (rolled if number == 2 else {})
-        rows.append(step(name, "p5", number, text, max(1, 5 - number), [[0, 2, 4 + number % 4], [1, 2]], **seen))
+        fixed = {"selected": [[0, 2, 5], [1, 2, 6]], "margin": 0.1 * number}
+        rows.append(factories.step(name, "p3", number, text, 3, **fixed))
+        seen = {"selected": [[0, 2, 4 + number % 4], [1, 2]], "p_hallucinated": 0.6, "p_correct": 0.3, "p_unknown": 0.1}
+        seen |= rolled if number == 2 else {}
+        rows.append(factories.step(name, "p5", number, text, max(1, 5 - number), **seen))
     return rows
 
 
@@ -160,21 +151,6 @@ def test_blocks_agree_with_the_shipped_tokenizer():
     mine = [text[a:b] for a, b in zip(cuts, [*cuts[1:], len(text)], strict=True)]
     assert mine == whole
     assert "".join(encoded.piece(token) for token in ids[-5:]) == tokenizer.decode(ids[-5:])
-
-
-def test_a_step_holds_both_passes(tmp_path, config):
-    args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
-    (shown,) = unpacked(page(**args, config=config))
-    fixed, adaptive = shown["points"]
-    assert (fixed["label"], fixed["cas"], adaptive["policy"]) == ("p3", 0.75, "sub.2")
-    assert all("p" not in each and "rejected" not in each for each in fixed["steps"])
-    rolled = adaptive["steps"][2]
-    assert [("rejected" in each) for each in adaptive["steps"]] == [False, False, True, False]
-    assert shown["pieces"][rolled["rejected"]["token"]] == "<99>"
-    assert (rolled["rejected"]["k"], rolled["pass"]["k"], rolled["rejected"]["margin"]) == (1, 3, 0.25)
-    assert rolled["p"] == [0.6, 0.3, 0.1]
-    assert [list(accumulate(layer)) for layer in rolled["blocks"]] == [[0, 2, 6], [1, 2]]
-    assert [shown["pieces"][piece] for piece, _ in rolled["pass"]["top"]] == ["<12>", "<7>"]
 
 
 def test_documents_are_ordered_by_their_differences_whatever_the_order_of_files(tmp_path, config):
@@ -409,6 +385,11 @@ def test_an_address_leads_to_its_token(chromium, tmp_path, config, width):
     chromium.press("End")
     assert chromium.run("location.hash") == fragment("d1", "p5", 903)
     assert seen(chromium)
+    if width == 600:  # a sheet shows the token, until it is folded
+        assert seen(chromium, ".big")
+        chromium.run("document.getElementById('fold').click()")
+        assert place(chromium, "panel")["height"] < 80
+        assert chromium.run("document.documentElement.scrollWidth") <= 600
     assert chromium.complaints == []
 
 
@@ -458,26 +439,6 @@ def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config
     args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
     open_page(chromium, write_page(tmp_path / "t.html", page(**args, config=config)))
     assert "false alarm" not in chromium.text("body").lower()
-
-
-def test_narrow_windows_show_the_token_in_a_sheet(chromium, tmp_path, config):
-    open_page(chromium, long_page(tmp_path, config), width=600)
-    assert place(chromium, "panel")["height"] < 80
-    chromium.run("document.getElementById('t-1-600').scrollIntoView()")
-    token = place(chromium, "t-1-600")
-    chromium.mouse(token["left"] + 3, token["bottom"] - 20)
-    sheet = place(chromium, "panel")
-    assert here(chromium)[0] == "filler596"
-    whole = chromium.run("document.documentElement.clientWidth")
-    assert (sheet["bottom"], sheet["left"], sheet["right"]) == (900, 0, whole)
-    assert 200 < sheet["height"] < 500
-    assert seen(chromium)
-    assert seen(chromium, ".big")
-    chromium.press("ArrowDown", "End")
-    assert seen(chromium)
-    chromium.run("document.getElementById('fold').click()")
-    assert place(chromium, "panel")["height"] < 80
-    assert chromium.run("document.documentElement.scrollWidth") <= 600
 
 
 def test_nothing_that_a_model_wrote_is_run(chromium, tmp_path, config):
