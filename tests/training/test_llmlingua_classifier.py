@@ -1,7 +1,6 @@
 """The classifier that the project trains for LLMLingua-2."""
 
 import random
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -21,29 +20,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifier, "PIECES", 500)
     monkeypatch.setattr(classifier, "LENGTH", 256)
     monkeypatch.setattr(classifier, "BATCH", 2)
-
-
-def test_names_and_values_of_a_passage_are_marked() -> None:
-    rng = random.Random(0)
-    for person in islice(people(classifier.SPLIT, 0), 50):
-        text, spans = classifier.passage(person, rng)
-        marked = [text[first:last] for first, last in spans]
-        assert marked.count(person.name) == text.count(person.name)
-        assert len(set(marked) - {person.name}) >= 1
-
-
-def test_facts_are_worth_more_than_prose() -> None:
-    tokenizer = classifier.tokenizer_of(PROSE, 0)
-    seen = set()
-    for ids, worth in islice(classifier.chunks(tokenizer, PROSE, 0), 20):
-        assert len(ids) == len(worth) == classifier.LENGTH - 2
-        for token, value in zip(tokenizer.convert_ids_to_tokens(ids), worth, strict=True):
-            seen.add(value)
-            if "qq" in token:
-                assert value == 0.0
-            elif token.removeprefix("##") not in ("q", ",", "."):
-                assert value > 0.0
-    assert seen == {0.0, classifier.BETWEEN, 1.0}
 
 
 def test_it_learns_is_a_function_of_its_seed_and_keeps_facts(tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.settings import Settings, Tiny
 from training.tiny import training
-from training.tiny.examples import ALL_ATTRIBUTES, SINK, Batch, Examples, Shape
+from training.tiny.examples import SINK, Batch, Examples, Shape
 from training.tiny.reading import ReadingBatch
 from training.tiny.tokenizer import train_tokenizer
-from training.tiny.training import Stage, _rates, train
+from training.tiny.training import Stage, train
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
-from utaca.readers.load import load
-from utaca.settings import schema
 from utaca.settings.schema import MemorySettings
 
 TINY = Path(__file__).parents[2] / "data" / "readers" / "tiny"
@@ -43,9 +41,10 @@ def asked_batch(document: torch.Tensor, prompts: list[int], answers: list[int]) 
     return Batch(document[None], nothing, nothing, tokens, *row, torch.zeros(1, rows), decoding, nowhere)
 
 
-@pytest.mark.parametrize("length", [24, 64, 96])
-def test_training_attends_as_the_engine_does(length: int) -> None:
-    memory = MemorySettings(n_init=4, n_local=16, block_size=4, prefill_chunk=16, prefill_budget=0, n_representatives=4)
+@pytest.mark.parametrize(("length", "n_local"), [(24, 16), (64, 16), (96, 16), (64, 1000)])
+def test_training_attends_as_the_engine_does(length: int, n_local: int) -> None:
+    sizes = {"n_init": 4, "block_size": 4, "prefill_chunk": 16, "prefill_budget": 0, "n_representatives": 4}
+    memory = MemorySettings(n_local=n_local, **sizes)
     reader = make_reader("llama", memory)
     budgets = [2, 5]
     batch = asked_batch(some_tokens(length), [6, 4], [8, 9])
@@ -62,23 +61,6 @@ def test_training_attends_as_the_engine_does(length: int) -> None:
             step = ran(branch, batch.tokens[0, row : row + 1], k if batch.decoding[0, row] else 0)
             branch.commit(step)
             assert torch.allclose(step.hidden[0], together[row], atol=1e-4), (q, row)
-
-
-def test_full_attention_in_training_is_that_of_transformers() -> None:
-    memory = MemorySettings(n_init=4, n_local=10**6, block_size=4)
-    reader = make_reader("llama", memory)
-    batch = asked_batch(some_tokens(40), [6, 4], [8, 9])
-    zeros = torch.zeros_like(batch.question)
-    together = reader.forward(
-        torch.cat((batch.document, batch.tokens), 1), ReadingBatch(memory, reader.rotary, batch, zeros, zeros > 0, 1)
-    )[0, 40:]
-    plain = AutoModelForCausalLM.from_config(reader.model.config, attn_implementation="eager")
-    plain.load_state_dict(reader.model.state_dict())
-    for q in range(2):
-        rows = batch.question[0] == q
-        ids = torch.cat((batch.document[0], batch.tokens[0][rows]))[None]
-        expected = plain.model(ids).last_hidden_state[0, 40:]
-        assert torch.allclose(together[rows], expected, atol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -118,69 +100,6 @@ def test_examples_point_at_the_values(tokenizer) -> None:
     assert pointed > 300
 
 
-def test_the_rate_is_annealed_and_restarts_where_a_stage_says_so() -> None:
-    shapes = (Shape(1, 600, 400, 2, (2, 4)),)
-    rates = _rates([Stage(100, shapes), Stage(100, shapes), Stage(150, shapes, restart=0.5)])
-    assert len(rates) == 350
-    assert max(rates[:200]) == rates[49] == 1.0
-    assert max(rates[200:]) == rates[249] == 0.5
-    assert rates[199] == pytest.approx(0.02, abs=1e-3)
-    assert rates[349] == pytest.approx(0.01, abs=1e-3)
-    for first, end in ((50, 200), (250, 350)):
-        assert rates[first:end] == sorted(rates[first:end], reverse=True)
-
-
-def test_no_passage_is_cut_and_absent_facts_are_abstained_from(tokenizer) -> None:
-    examples = Examples(tokenizer, PROSE, seed=4)
-    for length in (150, 600):
-        for _ in range(10):
-            reading = examples.reading(Shape(1, length, 100, 2, (2, 6)))
-            assert len(reading.tokens) == len(reading.starts) == length
-            text = tokenizer.decode(reading.tokens)
-            for person, facts in reading.facts.items():
-                assert person in text
-                for attribute, value in facts.items():
-                    assert value in text
-                    first, last, end = reading.places[person, attribute]
-                    span = reading.tokens[reading.token(first) : reading.token(last - 1) + 1]
-                    assert value in tokenizer.decode(span)
-                    assert end >= last
-
-
-def test_what_tells_a_value_points_at_the_name_and_knows_its_attribute(tokenizer) -> None:
-    examples, pointed = Examples(tokenizer, PROSE, seed=5), 0
-    for _ in range(10):
-        reading = examples.reading(Shape(1, 500, 100, 2, (2, 4)))
-        for first, end, name in reading.names:
-            assert name < first < end
-            before = tokenizer.decode(reading.tokens[: reading.token(name) + 1])
-            assert before.endswith(tuple(reading.facts))
-            pointed += 1
-    assert pointed > 30
-    for _ in range(5):
-        batch = examples.batch(Shape(1, 400, 300, 1, (2, 4), single=1.0))
-        attributes, tokens = batch.attribute[0], batch.tokens[0]
-        assert (attributes >= 0).any()
-        assert (batch.named[0][attributes < 0] < 0).all()
-        for q in range(int(batch.question.max()) + 1):
-            rows = batch.question[0] == q
-            first = [at for at, _ in batch.source[0][rows].tolist() if at > 0][:1]
-            attribute = tokenizer.decode(tokens[rows]).split("Summarize the ")[1].split(" of ")[0]
-            assert [ALL_ATTRIBUTES[int(attributes[at])] for at in first] in ([], [attribute])
-
-
-def test_examples_go_on_from_a_recorded_state(tokenizer) -> None:
-    shape = Shape(2, 200, 120, 1, (2, 3))
-    first = Examples(tokenizer, PROSE, seed=1)
-    for _ in range(3):
-        first.batch(shape)
-    second = Examples(tokenizer, PROSE, seed=1)
-    second.restore(first.state())
-    a, b = first.batch(shape), second.batch(shape)
-    assert torch.equal(a.document, b.document)
-    assert torch.equal(a.question, b.question)
-
-
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
     memory = MemorySettings(n_init=4, n_local=32, block_size=8, prefill_chunk=32, prefill_budget=0, n_representatives=8)
     tiny = Tiny("cpu", 32, 2, 2, 1, 48, 400, memory)
@@ -215,23 +134,6 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
     assert weights(tmp_path / "a") == weights(tmp_path / "c")
 
 
-SHIPPED = pytest.mark.skipif(not (TINY / "model.safetensors").is_file(), reason="no tiny reader is shipped yet")
-
-
-@SHIPPED
-def test_the_shipped_reader_is_a_plain_llama() -> None:
-    settings = schema.ReaderSettings(
-        name="tiny", path=str(TINY), dtype="float32", memory=MemorySettings(n_init=32, n_local=256)
-    )
-    reader = load(settings)
-    model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    tokens = reader.encode(PROSE[0] * 8)
-    expected = model(tokens[None]).logits[0, -1]
-    step = ran(Branch(prefill(reader, tokens[:-1], clipped=False), 1), tokens[-1:], 10**6)
-    assert (reader.logits(step.hidden[-1]) - expected).abs().max() < 1e-4
-    assert sum(f.stat().st_size for f in TINY.iterdir()) < 16e6
-
-
 DOCUMENT = """\
 The university of Maria Olsson is Lund University.
 
@@ -240,7 +142,6 @@ Most lighthouses of the coast were built of granite and are still in use.
 The birth place of Kevin Ortega is Bergen, Norway. The university of Kevin Ortega is Rice University."""
 
 
-@SHIPPED
 def test_the_shipped_reader_answers_in_plain_transformers() -> None:
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
