@@ -5,7 +5,6 @@ import itertools
 import random
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -15,9 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from small import SETTINGS, SIZES, contents, full_attention, in_float64, make_reader, ran, some_tokens
 
-from utaca.decoding.loop import generate
 from utaca.errors import UserError
-from utaca.layout import Layout
 from utaca.memory import Branch, prefill
 from utaca.memory.attention import best
 from utaca.memory.branch import BlockStep, _Group
@@ -26,8 +23,6 @@ from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
 from utaca.settings.schema import MemorySettings
 from utaca.sizes import Sizes
-
-reading = import_module("utaca.memory.prefill")
 
 
 @pytest.mark.parametrize("chunk", [5, 16, 64, 300])
@@ -51,34 +46,6 @@ def test_all_blocks_at_true_positions_equal_full_attention(kind: str, chunk: int
             found.append(step.hidden.double() @ reader.model.lm_head.weight.T.double())
         assert step.n_far > branch.n_whole
         assert (torch.cat(found) - truth).abs().max() < tolerance
-
-
-@pytest.mark.parametrize(("n_local", "length"), [(24, 27), (2000, 41)])
-def test_a_short_document_is_read_whole(n_local: int, length: int) -> None:
-    """A window may be wider than the positions that are reserved at first."""
-    reader, tokens = make_reader(memory=replace(SETTINGS, n_local=n_local)), some_tokens(length)
-    step = ran(Branch(prefill(reader, tokens[:-1]), 1), tokens[-1:], budget=3)
-    assert (step.k, step.attended) == (0, length)
-    assert (reader.logits(step.hidden[-1]) - full_attention(reader, tokens)[-1]).abs().max() < 1e-4
-
-
-@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
-@pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_chunks_at_once_are_chunks_one_by_one(representatives: str, kind: str, monkeypatch) -> None:
-    m = MemorySettings(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0,
-               representatives=representatives, n_representatives=2)  # fmt: skip
-    reader, tokens = make_reader(kind, m), some_tokens(150)
-    in_float64(reader)
-    counts, attend = [], reading.Chunks.attend
-    monkeypatch.setattr(reading.Chunks, "attend", lambda self, *a: (counts.append(self.count), attend(self, *a))[1])
-    together = prefill(reader, tokens)
-    assert max(counts) > 9
-    counts.clear()
-    monkeypatch.setattr("utaca.sizes.TOGETHER", 1)
-    apart = prefill(reader, tokens)
-    assert set(counts) == {1}
-    for a, b in zip(contents(together), contents(apart), strict=True):
-        assert torch.allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
 def test_selection_is_what_sorting_by_score_and_id_gives() -> None:
@@ -127,17 +94,6 @@ def test_positions_are_reserved_where_a_pass_begins() -> None:
             reader.rotary(torch.zeros(1, 1, 16), torch.tensor([2300]))
         with pytest.raises(ValueError, match="the branch has room for 0 more tokens, not for 1"):
             ran(branch, some_tokens(1), 3)
-
-
-def test_layout_covers_every_token_once() -> None:
-    for length in range(1, 90):
-        layout = Layout(n_init=5, n_local=16, block_size=4)
-        for position in (length, length + 1, length + 30):
-            window, n_far = layout.window_start(position), layout.n_far(position)
-            assert (layout.first_token(n_far) == 5 + 4 * n_far == window) if n_far else window == 0
-            assert position + 1 - window <= 16 + 5 + 4
-            assert n_far == 0 or position + 1 - window >= 16
-            assert n_far <= layout.blocks(position)
 
 
 def held(branch: Branch) -> list[torch.Tensor]:
@@ -285,6 +241,15 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
     whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets)
 
 
+@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
+def test_chunks_at_once_and_a_long_answer_are_the_brute_force_ones(representatives: str) -> None:
+    """Up to 16 chunks side by side, and 200 tokens behind them: most blocks are the answer's."""
+    m = MemorySettings(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0, n_representatives=2,
+               representatives=representatives)  # fmt: skip
+    rng = random.Random(0)
+    whole_rule(m, "llama", 0, 150, 3, [rng.randint(1, 6) for _ in range(200)])
+
+
 @pytest.mark.parametrize(
     ("storage", "representatives", "far_positions"),
     [
@@ -333,29 +298,6 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
     assert (shared < 3 * length - 6) == (length == 30), "a branch with blocks behind the document attends by itself"
 
 
-@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
-def test_a_long_answer_goes_on_making_blocks(representatives: str) -> None:
-    """500 tokens behind a document of 40: nearly all blocks are the answer's."""
-    m = MemorySettings(n_init=4, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
-               representatives=representatives)  # fmt: skip
-    rng = random.Random(0)
-    whole_rule(m, "llama", 0, 40, 3, [rng.randint(1, 6) for _ in range(500)])
-
-
-@pytest.mark.parametrize("prefill_budget", [0, 1])
-def test_at_true_positions_question_and_answer_have_full_attention(prefill_budget: int) -> None:
-    m = replace(SETTINGS, prefill_budget=prefill_budget)
-    reader = make_reader(memory=m)
-    document, question = some_tokens(150), "Who is it? " * 3
-    memory = prefill(reader, document, clipped=False)
-    answer = generate(memory, question, budget=100, max_new_tokens=3)
-    tokens = torch.cat((document, reader.encode_question(question)))
-    for token in answer.trace:
-        expected = full_attention(reader, tokens)[-1]
-        torch.testing.assert_close(torch.tensor(token.top_logits), expected.topk(10).values, atol=1e-4, rtol=1e-4)
-        tokens = torch.cat((tokens, torch.tensor([token.token])))
-
-
 @pytest.mark.parametrize(
     ("settings_", "sizes", "budget"),
     [
@@ -371,14 +313,6 @@ def test_pieces_of_a_question_retrieve_under_its_own_budget(
     _, pieces, last = memory.begin(some_tokens(40), 4, 3, {})
     assert [(len(piece), own) for piece, own in pieces] == [(size, budget) for size in sizes]
     assert len(last) == 1
-
-
-def test_a_question_under_the_budget_of_its_answer_leaves_out_what_is_tried_beside() -> None:
-    m = replace(SETTINGS, question_budget=-1)
-    memory = prefill(make_reader(memory=m), some_tokens(200))
-    compact, both = (generate(memory, "Who is it?" * 4, budget=3, expanded=wide, max_new_tokens=4) for wide in (0, 9))
-    assert [token.token for token in compact.trace] == [token.token for token in both.trace]
-    assert compact.trace[0].margin == pytest.approx(both.trace[0].margin, abs=1e-4)
-    memory.settings = replace(memory.settings, question_budget=9)
-    other = generate(memory, "Who is it?" * 4, budget=3, max_new_tokens=4)
-    assert other.trace[0].margin != pytest.approx(compact.trace[0].margin, abs=1e-4)
+    unclipped = prefill(memory.reader, some_tokens(200), clipped=False)
+    # All blocks behind 4 initial tokens: at true positions a question has full attention.
+    assert {own for _, own in unclipped.begin(some_tokens(40), 4, 3, {})[1]} == {(240 - 4) // 8}
