@@ -55,16 +55,10 @@ def test_spelling_does_not_move_a_name_to_another_split(name):
     assert split_of(name) == split_of(normalised(name)) == split_of(f"  {name}\t") == split_of(name.casefold())
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: narrative("Ana Díaz", [("height", "2 m")], random.Random(0)), "wordings"),
-        (lambda: narrative("Ana Díaz", [("hobby", "Chess"), ("hobby", "Tango")], random.Random(0)), "twice"),
-    ],
-)
-def test_unknown_names_are_refused(make, said):
-    with pytest.raises(UserError, match=said):
-        make()
+def test_unknown_names_are_refused():
+    for facts, said in (([("height", "2 m")], "wordings"), ([("hobby", "Chess"), ("hobby", "Tango")], "twice")):
+        with pytest.raises(UserError, match=said):
+            narrative("Ana Díaz", facts, random.Random(0))
 
 
 @settings(max_examples=60, deadline=None)

@@ -28,16 +28,12 @@ def words(text: str) -> int:
     return len(text.split())
 
 
-def characters(text: str) -> int:
-    return len(text)
-
-
 def pieces(text: str) -> int:
     # Words in parts of four letters, blank lines and marks apart: several tokens a word.
     return len(re.findall(r"\n\n|[A-Za-z]{1,4}|\d|[^\sA-Za-z\d]", text))
 
 
-COUNTS = [words, characters, pieces]
+COUNTS = [words, len, pieces]
 PADDERS = [Padder(ROWS, count, "embedded") for count in COUNTS]
 
 
@@ -121,7 +117,7 @@ def test_groups_are_at_varied_depths_the_same_for_the_same_seed() -> None:
 
 def test_biography_that_fills_the_document_stands_alone(tmp_path: Path) -> None:
     person = biography(6, 8)
-    size = characters(" ".join(person["sentences"]))
+    size = len(" ".join(person["sentences"]))
     row = PADDERS[1].document(person, size + 2, random.Random(0))
     assert row["text"] == " ".join(person["sentences"])
     assert row["n_tokens"] == size

@@ -181,11 +181,8 @@ def test_official_samples_are_permuted_alike_and_mended_ones_not(tmp_path, made)
     ranks = [[documents(one).index(gold[one.id]) for one in examples] for examples in (official, mended)]
     assert len(set(ranks[0])) == 1
     assert len(set(ranks[1])) > 3
-    assert [example.id for example in official] == list(gold)[:20]
-    drawn = [example.id for example in mended]
-    assert drawn != list(gold)[:20]
-    assert [one.id for one in made(QA1(), file, length=900, examples=5, mended=True)] == drawn[:5]
-    assert made(QA1(), file, length=900, examples=20, mended=True) == mended
+    assert [example.id for example in official] == list(gold)[:20] != [example.id for example in mended]
+    assert made(QA1(), file, length=900, examples=5, mended=True) == mended[:5]
 
 
 # Files

@@ -11,7 +11,7 @@ from utaca.generation.points import Decoded
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import statistics
-from utaca.reporting.points import PointResult, points
+from utaca.reporting.points import points
 from utaca.reporting.table import Table
 from utaca.reporting.tables import methods
 from utaca.settings import schema
@@ -193,9 +193,3 @@ def test_a_point_that_cannot_be_run_gives_a_row_that_says_why(tmp_path, monkeypa
     assert row["finish"].startswith(finish)
     assert row["n_generated"] == len(found.traces[refused.label]) == 0
     assert found.answers[other.label]["n_generated"][0].as_py() > 0, "it stops no other"
-
-
-def test_a_method_of_ones_own_keeps_its_name_whatever_is_in_it() -> None:
-    names = {method: PointResult((method, 64, ""), "") for method in ("my-method", "agreement-my-method")}
-    assert [one.method for one in names.values()] == ["my-method", "Token agreement on my-method"]
-    assert {one.retriever for one in names.values()} == {"my-method"}

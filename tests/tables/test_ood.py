@@ -16,20 +16,14 @@ from utaca.settings.checks import identity, load
 from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, OperatingPoint, TaskSetSettings
 from utaca.tasks import asking
-from utaca.tasks.registry import TASKS
 
 SETS = {
     "qa_1-8k": TaskSetSettings(task="qa_1", length=8192),
     "qa_2-8k": TaskSetSettings(task="qa_2", length=8192),
     "meetings": TaskSetSettings(task="meetings"),
 }
-POINTS = [
-    point("full"),
-    point("closed_book"),
-    point("infllm", 8),
-    point("utaca", 8, "sub.4"),
-    point("utaca", 8, "sub.4", "calibrated"),
-]
+POINTS = [point("full"), point("closed_book"), point("infllm", 8)]
+POINTS += [point("utaca", 8, "sub.4", detector) for detector in ("", "calibrated")]
 ROWS, SHARED = 12, 3
 """Rows of a set, and how many of them share a document."""
 
@@ -118,13 +112,6 @@ def test_what_was_not_run_says_why(tmp_path) -> None:
     assert shown.cells()[1], "it has cells all the same"
 
 
-def test_scores_of_other_answers_are_refused(tmp_path) -> None:
-    made = files(tmp_path)
-    write(made["task_answers"][0], "answers", [])
-    with pytest.raises(UserError):
-        tasks.ood(made, config())
-
-
 def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -> None:
     document = np.repeat(np.arange(4), 10)
     label = np.tile([0, 1], 20)
@@ -159,37 +146,13 @@ def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:
     assert asking.learned(reversed(rows)) == (learned, held)
 
 
-def test_every_answer_has_a_score_also_where_nothing_was_answered() -> None:
-    examples = [{"id": "a", "document": "d", "references": ["Oslo", "Kristiania"]}]
-    answers = [{"document": "a", "split": "s", "point": text, "text": text} for text in ("in OSLO.", "Bergen", "")]
-    found = list(asking.scores(TASKS["qa_1"](), examples, answers))
-    assert [row["score"] for row in found] == [100, 0, 0]
-    assert {(row["example"], row["document"], row["split"]) for row in found} == {("a", "d", "s")}
-    assert [row["point"] for row in found] == [answer["point"] for answer in answers]
-
-
-def test_a_task_is_asked_with_its_own_prefix_and_length() -> None:
-    row = {"id": "a", "document": "d", "text": "t", "question": "q", "references": ["r"]}
-    (one,) = asking.ask(TASKS["qa_2"](), [row])
-    assert (one.document, one.text, one.question, one.longest, one.prefix) == ("a", "t", "q", 32, " Answer:")
-
-
 # Bars
-
-
-@pytest.mark.parametrize(
-    ("value", "most", "said"),
-    [(90, 0, "met"), (89.99, 0, "missed by 0.1"), (2, 3, "met"), (5, 3, "missed by 2.0"), (np.nan, 0, "not measured")],
-)
-def test_a_score_meets_its_bar_or_misses_it(value: float, most: float, said: str) -> None:
-    bar = schema.BarSettings("qa_1-8k", most or 90, most=bool(most))
-    assert str(bar) == ("<= 3" if most else ">= 90")
-    assert tasks.verdict(value, bar) == said
 
 
 def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
     bars = [
-        schema.BarSettings("qa_1-8k", 90),
+        schema.BarSettings("qa_1-8k", 100),
+        schema.BarSettings("qa_1-8k", 25.01, point="infllm-K8"),
         schema.BarSettings("qa_1-8k", 30, point="infllm-K8"),
         schema.BarSettings("qa_1-8k", 70, minus="infllm-K8", most=True),
         schema.BarSettings("qa_1-8k", 50, point="infllm-K99"),
@@ -198,9 +161,10 @@ def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
     held = config()
     held.reader.bars = bars
     table = tasks.bars(files(tmp_path), held)
-    assert table["score"].tolist()[:3] == [100, 25, 75]
-    assert table["verdict"].tolist() == ["met", "missed by 5.0", "missed by 5.0", "not measured"]
-    assert (table["score_low"][1:3] < table["score"][1:3]).all()
+    assert table["score"].tolist()[:4] == [100, 25, 25, 75]
+    assert table["verdict"].tolist() == ["met", "missed by 0.1", *["missed by 5.0"] * 2, "not measured"]
+    assert table["bar"].tolist()[2:4] == [">= 30", "<= 70"]
+    assert (table["score_low"][1:4] < table["score"][1:4]).all()
 
 
 def test_another_bar_decodes_nothing_anew(root) -> None:

@@ -1,6 +1,7 @@
 """The report page, and what a run took."""
 
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -51,6 +52,8 @@ REGISTRY = {
         ("never", "Never made", "methods"),
     )
 }
+REST = {"rest": {"title": "Rest", "meaning": "What is <left>."}}
+REGISTRY["test"] = replace(REGISTRY["test"], columns=["cas_pct", "+rest"], columns_here=REST)
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 
 
@@ -97,6 +100,9 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     assert cells(folded) == [
         "Method | setting", "CAS %", "Rest", WRITTEN, "12.3 [1.0, 20.0]", "7", "a\\b|c", "–", "7",
     ]  # fmt: skip
+    assert {name: told for told, name in re.findall(r'<th[^>]* title="([^"]*)"[^>]*>([^<]*)</th>', folded)} == {
+        "CAS %": "Conceptual accuracy by the judge; failed judgements left out.", "Rest": "What is &lt;left&gt;."
+    }  # fmt: skip
     ids = attributes(html, "id")
     assert ids == [
         "verdict", "differences", "curves", "paper", "test", "theme-generation", "budget", "theme-detection", "margins",
@@ -120,23 +126,6 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     assert html.index("UT-ACA loses") < html.index('id="differences"') < html.index("<dt>CAS") < html.index('"test"')
     with pytest.raises(UserError, match=r"none\.md does not exist"):
         report.page([tmp_path / "none.md"], {}, config, tmp_path)
-
-
-def test_a_columns_meaning_is_its_tooltip(tmp_path, config):
-    columns = ["method", "cas_pct", "+mine"]
-    other = {"mine": {"title": "Mine", "meaning": "What is mine & <yours>."}}
-    entry = TableEntry("test", "Test", "module", "generation", [], "C.", columns=columns, columns_here=other)
-    header = ["Method", "CAS %", "Unheard of"]
-    whole = ([*header, "Mine"], [["a", "1", "2", "3"]], "")
-    (tmp_path / "test.md").write_text(render.markdown("Test", "C.", header, [["a", "1", "2"]], whole=whole), "utf-8")
-    html = report.page([tmp_path / "test.md"], {}, config, tmp_path, registry={"test": entry})
-    heads = re.findall(r"<th([^>]*)>([^<]*)</th>", html)
-    told = {name: (re.findall('title="([^"]*)"', about) or [""])[0] for about, name in heads}
-    assert told == {
-        "Method": "How the context is managed.", "Unheard of": "",
-        "CAS %": "Conceptual accuracy by the judge; failed judgements left out.",
-        "Mine": "What is mine &amp; &lt;yours&gt;.",
-    }  # fmt: skip
 
 
 def test_a_run_without_tests_has_a_report(tmp_path, config):

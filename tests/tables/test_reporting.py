@@ -18,7 +18,7 @@ from utaca.reporting import render, statistics, words
 from utaca.reporting.points import points
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, save
-from utaca.reporting.tables import detection, endpoints, figures, generation
+from utaca.reporting.tables import detection, endpoints, generation
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -144,22 +144,6 @@ def test_documents_and_seeds_are_drawn_together():
     assert statistics.ratio(above[0], below[0], draws.cells("utaca", 1)) == pytest.approx(alone)
     same = np.tile(above[0], seeds), np.tile(below[0], seeds)
     assert statistics.ratio(*same, draws.cells("utaca", seeds)) == pytest.approx(alone)
-
-
-def test_intervals_hold_the_variance_over_seeds():
-    """Seeds and documents with effects of their own: 95 % intervals over both cover, those over documents do not."""
-    rng, n, seeds, trials = np.random.default_rng(2), 40, 8, 300
-    both, documents_alone = 0, 0
-    for trial in range(trials):
-        x = rng.normal(0, 1, (seeds, 1)) + rng.normal(0, 1, (1, n)) + rng.normal(0, 1, (seeds, n))
-        draws = statistics.Draws(statistics.resample_counts(n, 300, trial, "x"), trial, "x")
-        one = np.ones(seeds * n)
-        got = statistics.resampled_ratio(x.ravel(), one, draws.cells("utaca", seeds))
-        both += got.interval[0] <= 0 <= got.interval[1]
-        got = statistics.resampled_ratio(x.mean(0), np.ones(n), draws.documents)
-        documents_alone += got.interval[0] <= 0 <= got.interval[1]
-    assert both / trials >= 0.88
-    assert documents_alone / trials < 0.75
 
 
 def test_p_and_holm():
@@ -293,9 +277,6 @@ def test_generation_tables(results, config):
     assert list(frame["mtokens"][:2]) == [32, 64]
     assert frame["seconds_per_token"][0] == pytest.approx(0.1)
     assert frame["paper_cas_pct"][0] == 91.37
-    scores = pd.read_parquet(results[1][0]).query("point == 'p1'")["cas"]
-    assert frame["cas_pct"][1] == pytest.approx(100 * scores.mean())
-    assert (frame["cas_pct_low"] <= frame["cas_pct"]).all()
     frame = generation.tradeoff(inputs(*results), config)
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
@@ -307,14 +288,9 @@ def test_test_table_compares_with_infllm(results, config):
     frame = generation.generation(inputs(*results), config)
     assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
     assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
-    share = np.log2(64 / 1.5 / 32)
-    at_equal = frame["cas_pct"][0] + share * (frame["cas_pct"][1] - frame["cas_pct"][0])
-    assert frame["infllm_cas_pct"][2] == pytest.approx(at_equal)
-    assert frame["gain_pct"][2] == pytest.approx(frame["cas_pct"][2] - at_equal)
     assert frame["infllm_cas_pct"][3] == pytest.approx(frame["cas_pct"][1])
     assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
     assert frame["paper_cas_pct"][3] == 45.23
-    assert (frame["gain_pct_low"][2:] <= frame["gain_pct_high"][2:]).all()
     assert "Llama-3.1-8B" in Table.of("test", frame, config).caption
 
 
@@ -389,13 +365,6 @@ def test_the_papers_figures_stand_beside_its_own_detector_alone(results, config,
     for table in (generation.generation, generation.tradeoff):
         assert table(inputs(*results), config)["paper_cas_pct"][3] == 45.23
         assert np.isnan(table(other, config)["paper_cas_pct"][3])
-
-
-def test_figure_is_the_same_to_the_byte(results, config, tmp_path):
-    table = generation.generation(inputs(*results), config)
-    first, second = (figures.curves(table.copy(), tmp_path / name, config) for name in "ab")
-    assert [path.name for path in first] == ["curves.png", "curves.svg"]
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_latex_is_escaped():

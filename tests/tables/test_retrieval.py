@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from copy import deepcopy
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,7 @@ from utaca.settings import schema
 
 PERSON, QUESTION = "Ada Lopez", "Which?"
 MEMORY = schema.MemorySettings(block_size=4, n_init=4, n_local=8)
-POINTS = [
-    point("infllm", 4),
-    point("infllm", 1),
-    point("utaca", 2, "sub.1"),
-]
+POINTS = [point("infllm", 4), point("infllm", 1), point("utaca", 2, "sub.1")]
 # In SmallTokenizer a character is a token, and its template writes one before the document.
 TEXT = "." * 20 + "Chess" + "." * 35 + "Law" + "." * 37
 
@@ -54,10 +49,7 @@ Given = dict[tuple[str, str], tuple[Sequence[str], Sequence[Sequence[Sequence[in
 """By point and document, the texts of an answer's tokens and what each layer retrieved for each."""
 
 
-def files(
-    folder: Path, documents: list[dict], given: Given, reader: Prompts,
-    cas: dict[tuple[str, str, str], float | None] | None = None, lengths: dict[str, int] | None = None,
-) -> Files:  # fmt: skip
+def files(folder: Path, documents, given: Given, reader: Prompts, cas=None, lengths=None) -> Files:
     """Files of a run; CAS is 1 except as in ``cas``."""
     by_id = {one["id"]: one for one in documents}
     lengths = lengths or {name: len(reader.document(one["text"])) for name, one in by_id.items()}
@@ -77,15 +69,12 @@ def files(
         for number, (text, blocks) in enumerate(zip(texts, selected, strict=True))
     ]
     random.Random(0).shuffle(steps)
-    paths = [folder / f"{name}.parquet" for name in ("documents", "answers", "scores", "traces-0", "traces-1")]
-    write(paths[0], "documents", documents)
-    write(paths[1], "answers", answers)
-    write(paths[2], "scores", scores, made_from=[paths[1]])
-    first = min(by_id)
-    write(paths[3], "traces", [row for row in steps if row["document"] == first])
-    write(paths[4], "traces", [row for row in steps if row["document"] != first])
-    documents_, answers_, scores_, *traces = map(str, paths)
-    return {"test_documents": [documents_], "test_answers": [answers_], "test_scores": [scores_], "test_traces": traces}
+    of_documents, *traces = (folder / f"{name}.parquet" for name in ("documents", "traces-0", "traces-1"))
+    write(of_documents, "documents", documents)
+    for number, path in enumerate(traces):
+        write(path, "traces", [row for row in steps if (row["document"] == min(by_id)) == (number == 0)])
+    made = factories.inputs(*factories.saved(folder, answers, scores))
+    return made | {"test_documents": [of_documents], "test_traces": traces}
 
 
 def said(*values: tuple[str, str], cut: int = 0) -> list[str]:
@@ -94,38 +83,12 @@ def said(*values: tuple[str, str], cut: int = 0) -> list[str]:
     return list(text[: len(text) - cut])
 
 
-def blocks_at(texts: Sequence[str], found: dict[str, list[list[int]]], other: list[list[int]]) -> list[list[list[int]]]:
-    """What ``found`` says at the tokens that begin values, ``other`` at all others."""
-    ends = np.cumsum([len(text) for text in texts])
-    starts = {value: "".join(texts).index(f" is {value}") + len(" is ") for value in found}
-    steps = {int(np.argmax(ends > start)): found[value] for value, start in starts.items()}
-    return [steps.get(number, other) for number in range(len(texts))]
-
-
-# The value "Chess" begins at character 20, token 21 behind the template's: (21 - 4) // 4 = 4; its last, 25, is in 5.
-@pytest.mark.parametrize(
-    ("block", "recalled"), [(2, False), (3, True), (4, True), (5, True), (6, True), (7, False), (0, False)]
-)
-def test_a_gold_block_or_one_beside_it_counts_at_the_step_that_begins_the_value(
-    tmp_path, config, letters, block: int, recalled: bool
-) -> None:
-    texts = said(("hobby", "Go"))
-    # The first layer has the gold block at all steps but the one that counts.
-    selected = blocks_at(texts, {"Go": [[0], [block]]}, [[4], [9]])
-    one, cas = document("d", TEXT, {"hobby": "Chess"}), {("infllm-K1", "d", "hobby"): 0.5}
-    made = files(tmp_path, [one], {("infllm-K1", "d"): (texts, selected)}, letters, cas)
-    (fact,) = retrieval.facts(made, letters, config)
-    assert (fact.excluded, fact.cas, list(fact.recalled)) == ("", 0.5, [False, recalled])
-
-
 @pytest.mark.parametrize(
     ("start", "n_local", "near"),
     # Blocks before the first, and those in the window, cannot be drawn; of the last value only block 17 is far.
     [(20, 8, {3, 4, 5, 6}), (3, 8, {0, 1, 2}), (13, 8, {1, 2, 3, 4}), (71, 60, {16, 17})],
 )
-def test_chance_is_that_of_blocks_drawn_at_random(
-    tmp_path, config, letters, start: int, n_local: int, near: set[int]
-) -> None:
+def test_chance_is_that_of_blocks_drawn_at_random(tmp_path, config, letters, start, n_local, near) -> None:
     config.reader.memory = schema.MemorySettings(block_size=4, n_init=4, n_local=n_local)
     text, texts = "." * start + "Chess" + "." * (95 - start), said(("hobby", "Go"))
     given: Given = {("infllm-K4", "d"): (texts, [[[0, 7, 8, 9]]] * len(texts))}
@@ -141,84 +104,50 @@ def test_chance_is_that_of_blocks_drawn_at_random(
 
 # What counts apart
 
-
-def excluded(
-    folder: Path, config: schema.Config, reader: Prompts, texts: Sequence[str], facts: dict[str, str], text: str,
-    **columns: Any,
-) -> dict[str, str]:  # fmt: skip
-    """Why facts are excluded, in the order asked."""
-    given: Given = {("infllm-K1", "d"): (texts, [[[0]] * 2] * len(texts))}
-    made = files(folder, [document("d", text, facts, **columns)], given, reader)
-    found = retrieval.facts(made, reader, config)
-    table = retrieval.recall(found, config).set_index("point").loc["infllm-K1"]
-    for reason in ("n_no_evidence", "n_not_said", "n_in_view"):
-        assert table[reason] == sum(fact.excluded == reason for fact in found)
-    assert (table["n_asked"], table["n_facts"]) == (len(facts), sum(not fact.excluded for fact in found))
-    return dict(zip(facts, [fact.excluded for fact in found], strict=True))
-
-
 FACTS = {"hobby": "Chess", "major": "Law"}
 BOTH = said(("hobby", "Go"), ("major", "unknown"))
-
-
 HOBBY, MAJOR = document("d", TEXT, FACTS)["evidence"]
 NOWHERE = {"attribute": "major", "text": None, "start": None, "end": None}
 NOT_ASKED = {"attribute": "company", "text": ".", "start": 0, "end": 1}
+INITIAL = {"attribute": "hobby", "text": "...", "start": 0, "end": 3}
+"""In the tokens that are attended to without retrieval."""
 
 
 @pytest.mark.parametrize(
-    ("evidence", "expected"),
+    ("texts", "evidence", "n_local", "hobby", "major"),
     [
-        ([HOBBY, MAJOR], ["", ""]),
-        ([HOBBY], ["", "n_no_evidence"]),
-        ([HOBBY, NOWHERE], ["", "n_no_evidence"]),
-        (None, ["n_no_evidence"] * 2),
-        ([HOBBY, MAJOR, NOT_ASKED], ["", ""]),
+        (BOTH, [HOBBY, NOWHERE], 8, "", "n_no_evidence"),
+        (BOTH, None, 8, "n_no_evidence", "n_no_evidence"),
+        (BOTH, [HOBBY, MAJOR, NOT_ASKED], 8, "", ""),
+        (said(("major", "Law")), [HOBBY, MAJOR], 8, "n_not_said", ""),
+        (said(("hobby", "Go"), ("major", ""), cut=1), [HOBBY, MAJOR], 8, "", "n_not_said"),
+        (said(("hobby", "Go"), ("major", "L"), cut=1), [HOBBY, MAJOR], 8, "", ""),
+        (list(f"The hobby of Eve is Go. The major of {PERSON} was Law."), [HOBBY, MAJOR], 8, *["n_not_said"] * 2),
+        ([], [HOBBY, MAJOR], 8, "n_not_said", "n_not_said"),
+        # A fact that is stated twice is in view if one statement is.
+        (BOTH, [HOBBY, INITIAL, MAJOR], 8, "n_in_view", ""),
+        (BOTH, [HOBBY, MAJOR], 110, "", "n_in_view"),
     ],
 )
-def test_facts_without_evidence_count_apart(tmp_path, config, letters, evidence, expected: list[str]) -> None:
-    reasons = excluded(tmp_path, config, letters, BOTH, FACTS, TEXT, evidence=evidence)
-    assert list(reasons.values()) == expected
+def test_facts_that_do_not_count_are_counted_apart(tmp_path, config, letters, texts, evidence, n_local, hobby, major):
+    config.reader.memory = schema.MemorySettings(block_size=4, n_init=4, n_local=n_local)
+    given: Given = {("infllm-K1", "d"): (texts, [[[0]] * 2] * len(texts))}
+    made = files(tmp_path, [document("d", TEXT, FACTS, evidence=evidence)], given, letters)
+    found = retrieval.facts(made, letters, config)
+    assert [fact.excluded for fact in found] == [hobby, major]
+    table = retrieval.recall(found, config).set_index("point").loc["infllm-K1"]
+    for reason in ("n_no_evidence", "n_not_said", "n_in_view"):
+        assert table[reason] == [hobby, major].count(reason)
+    assert (table["n_asked"], table["n_facts"]) == (2, [hobby, major].count(""))
 
 
-@pytest.mark.parametrize(
-    ("texts", "expected"),
-    [
-        (said(("major", "Law")), {"hobby": "n_not_said", "major": ""}),
-        (list("I cannot tell."), {"hobby": "n_not_said", "major": "n_not_said"}),
-        (said(("hobby", "Go"), ("major", ""), cut=1), {"hobby": "", "major": "n_not_said"}),
-        (said(("hobby", "Go"), ("major", "")), {"hobby": "", "major": "n_not_said"}),
-        (said(("hobby", "Go"), ("major", "L"), cut=1), {"hobby": "", "major": ""}),
-        (list(f"The hobby of Eve is Go. The major of {PERSON} was Law."), dict.fromkeys(FACTS, "n_not_said")),
-        ([], dict.fromkeys(FACTS, "n_not_said")),
-    ],
-)
-def test_facts_without_a_sentence_count_apart(tmp_path, config, letters, texts, expected) -> None:
-    assert excluded(tmp_path, config, letters, texts, FACTS, TEXT) == expected
-
-
-def test_facts_in_view_count_apart(tmp_path, config, letters) -> None:
-    # The hobby's value is the initial tokens 1-3, the major's in the last tokens of the document.
-    text = "Go." + "." * 90 + "Law"
-    facts = {"hobby": "Go", "major": "Law"}
-    # 41 tokens of answer lie before the major's value, and the window is of 8.
-    assert excluded(tmp_path, config, letters, BOTH, facts, text) == {"hobby": "n_in_view", "major": ""}
-    short = excluded(tmp_path, config, letters, said(("major", "Law")), {"major": "Law"}, "Law")
-    assert short == {"major": "n_in_view"}, "nothing is far"
-    wide = deepcopy(config)
-    wide.reader.memory.n_local = 100
-    assert excluded(tmp_path, wide, letters, BOTH, facts, text)["major"] == "n_in_view"
-
-
-def test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters) -> None:
-    twice = [HOBBY, {"attribute": "hobby", "text": "...", "start": 0, "end": 3}]
-    facts, texts = {"hobby": "Chess"}, said(("hobby", "Go"))
-    assert excluded(tmp_path, config, letters, texts, facts, TEXT, evidence=twice) == {"hobby": "n_in_view"}
-    twice[1] |= {"start": 50, "end": 53}
-    given: Given = {("infllm-K1", "d"): (texts, blocks_at(texts, {"Go": [[12], [5], [9]]}, [[0]] * 3))}
-    made = files(tmp_path, [document("d", TEXT, facts, evidence=twice)], given, letters)
+def test_either_statement_of_a_fact_will_do(tmp_path, config, letters) -> None:
+    twice, texts = [HOBBY, INITIAL | {"start": 50, "end": 53}], said(("hobby", "Go"))
+    blocks = [[[12], [5], [9]] if number == "".join(texts).index("Go") else [[0]] * 3 for number in range(len(texts))]
+    given: Given = {("infllm-K1", "d"): (texts, blocks)}
+    made = files(tmp_path, [document("d", TEXT, {"hobby": "Chess"}, evidence=twice)], given, letters)
     (fact,) = retrieval.facts(made, letters, config)
-    assert list(fact.recalled) == [True, True, False], "either statement will do"
+    assert list(fact.recalled) == [True, True, False]
 
 
 def test_a_value_may_begin_with_bytes_that_are_no_text_yet(tmp_path, config, letters) -> None:
@@ -229,18 +158,13 @@ def test_a_value_may_begin_with_bytes_that_are_no_text_yet(tmp_path, config, let
     assert list(fact.recalled) == [True]
 
 
-def test_steps_are_found_in_files_that_are_read_in_parts(tmp_path, config, letters, monkeypatch) -> None:
-    monkeypatch.setattr(retrieval, "_BATCH", 7)
-    test_facts_in_view_count_apart(tmp_path, config, letters)
-    test_a_fact_stated_twice_is_in_view_where_one_statement_is(tmp_path, config, letters)
-
-
 # Against a restatement
 
 
 @pytest.mark.parametrize("layers", [1, 6, 30])
 @pytest.mark.parametrize("kind", ["letters", "tiny"])
-def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers: int) -> None:
+def test_recall_against_brute_force(tmp_path, config, letters, monkeypatch, kind: str, layers: int) -> None:
+    monkeypatch.setattr(retrieval, "_BATCH", 7)  # files are read in parts
     rng = random.Random(f"{kind}{layers}")
     tokenizer = load_tokenizer(config.reader.path) if kind == "tiny" else None
     reader = Prompts(tokenizer) if tokenizer else letters
@@ -297,9 +221,7 @@ def test_recall_against_brute_force(tmp_path, config, letters, kind: str, layers
             assert row[column] == pytest.approx(100 * sum(judged) / len(judged) if judged else np.nan, nan_ok=True)
 
 
-def brute(
-    one: dict[str, Any], attribute: str, texts: Sequence[str], selected: Any, reader: Prompts, tokenizer: Any
-) -> str | list[bool]:
+def brute(one, attribute: str, texts, selected, reader: Prompts, tokenizer) -> str | list[bool]:
     """Why a fact is left out, or which layers recalled it; for texts in ASCII, token by token."""
     answer = "".join(texts)
     opening = f"The {attribute} of {PERSON} is "
