@@ -29,18 +29,10 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
-from utaca.settings.schema import MemorySettings, OperatingPoint
+from utaca.settings.schema import MemorySettings
 
 
-def decoded(
-    reader: Reader,
-    asked: Sequence[Asked],
-    points: Sequence[OperatingPoint],
-    journal: Journal,
-    detectors: Mapping[str, PointDetector] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    **how: Any,
-) -> Decoded:
+def decoded(reader, asked, points, journal, detectors=None, settings=None, **how: Any) -> Decoded:
     """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
     methods = {point.label: method_of(point, settings or {}) for point in points}
     return decode_points(reader, asked, points, methods, detectors or {}, journal, split="test", **how)
@@ -75,14 +67,6 @@ def reader() -> Reader:
     reader = make_reader(memory=MemorySettings(n_init=4, n_local=48, block_size=8, prefill_chunk=16, prefill_budget=2))
     reader.settings.max_new_tokens = 9
     return reader
-
-
-@pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many answers are decoded in each call that decodes several together."""
-    groups, shared = [], answers_module.generate_together
-    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
-    return groups
 
 
 def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
@@ -191,9 +175,9 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     ("together", "short", "wanted"),
     [(32, 10**6, [12, 3]), (10, 10**6, [8, 4, 2, 1]), (32, 1, [4, 1] * 3)],
 )
-def test_answers_decoded_together_are_those_decoded_apart(
-    reader, tmp_path, monkeypatch, groups, together: int, short: int, wanted: list[int]
-) -> None:
+def test_answers_decoded_together_are_those_apart(reader, tmp_path, monkeypatch, together, short, wanted):
+    groups, shared = [], answers_module.generate_together
+    monkeypatch.setattr(answers_module, "generate_together", lambda d: groups.append(len(d)) or shared(d))
     points = [point("infllm", 2), point("full"), point("utaca", 6, "sub.2"), point("utaca", 6, "sub.2", "agreement")]
     points.append(point("infllm", 7))
     inputs = asked(reader, documents(3))
