@@ -1,4 +1,4 @@
-"""A reader's layers in float64 under any attention, query by query and head by head, for the tests of the methods."""
+"""A reader's layers in float64 under any attention, query by query and head by head: InfLLM's and other methods'."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -7,32 +7,39 @@ from copy import deepcopy
 import torch
 from small import make_reader
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from utaca.methods import Method
 from utaca.methods.snapkv import SnapKV
 from utaca.readers.load import Reader
+from utaca.settings.schema import MemorySettings
 
 Look = Callable[[int, int, Tensor], Tensor]
 """Of a layer, the position of its first query and the queries [T, H, D], unrotated: the outputs [T, H, D]."""
 
 
-def turned(x: Tensor, places: Sequence[int], theta: float = 10_000.0) -> Tensor:
-    """Rotary embedding of x [..., n, D] or [D]: pairs (i, i + D / 2) turned by place * theta ** (-2 i / D).
+def turned(x: Tensor, places: Sequence[int], kind: torch.dtype = torch.float32) -> Tensor:
+    """Rotary embedding of x [..., n, D] or [D]: pairs (i, i + D / 2) turned by place * 10,000 ** (-2 i / D).
 
-    The angle, its sine and its cosine are rounded to float32, in which transformers computes them.
+    The frequencies are rounded to float32 and the angle, its sine and its cosine to ``kind``; transformers computes all
+    in float32.
     """
     half = x.shape[-1] // 2
-    angle = torch.tensor(places)[:, None] * (1 / theta ** (torch.arange(half, dtype=torch.float32) / half))
+    frequencies = 1 / 10_000.0 ** (torch.arange(half, dtype=torch.float32) / half)
+    angle = torch.tensor(places, dtype=kind)[:, None] * frequencies
     a, b, cos, sin = x[..., :half], x[..., half:], angle.cos().double(), angle.sin().double()
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
 
 
 class Loop:
-    """``keys`` and ``values``: unrotated, [G, D] a token, a list a layer, of all tokens that have passed."""
+    """``keys`` and ``values``: unrotated, [G, D] a token, a list a layer, of all tokens that have passed.
 
-    def __init__(self, reader: Reader) -> None:
-        self._model = deepcopy(reader.model).double()
-        config = reader.model.config
+    ``kind`` is that of angles, see :func:`turned`.
+    """
+
+    def __init__(self, model: PreTrainedModel, kind: torch.dtype = torch.float32) -> None:
+        self._model, self.kind = deepcopy(model).double(), kind
+        config = model.config
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
         self.size = config.hidden_size // self.heads
         self.keys: list[list[Tensor]] = [[] for _ in self._model.model.layers]
@@ -43,7 +50,13 @@ class Loop:
         return head // (self.heads // self.groups)
 
     def run(self, tokens: Tensor, look: Look, going_on: Callable[[int], Sequence[int] | slice] | None = None) -> Tensor:
-        """Logits [T, V] of the tokens, which pass together: a layer knows the keys of all when it looks.
+        """Logits [T, V] of the tokens, see :meth:`hidden`."""
+        return self._model.lm_head(self.hidden(tokens, look, going_on))
+
+    def hidden(
+        self, tokens: Tensor, look: Look, going_on: Callable[[int], Sequence[int] | slice] | None = None
+    ) -> Tensor:
+        """Last hidden states of the tokens, which pass together: a layer knows the keys of all when it looks.
 
         ``going_on`` says which of the hidden states leave a layer for the next.
         """
@@ -57,12 +70,13 @@ class Loop:
             hidden = hidden + own.o_proj(out.flatten(1))
             hidden = hidden + module.mlp(module.post_attention_layernorm(hidden))
             hidden = hidden[going_on(number)] if going_on else hidden
-        return self._model.lm_head(core.norm(hidden))
+        return core.norm(hidden)
 
     def given(self, layer: int, head: int, query: Tensor, place: int, keys: Sequence[tuple[int, int]]) -> Tensor:
         """Probabilities of ``keys``, each a token and the place that it is rotated to, for a query at its place."""
         raw = torch.stack([self.keys[layer][token][self.group(head)] for token, _ in keys])
-        return (turned(raw, [at for _, at in keys]) @ turned(query, [place])[0] / self.size**0.5).softmax(0)
+        query = turned(query, [place], self.kind)[0]
+        return (turned(raw, [at for _, at in keys], self.kind) @ query / self.size**0.5).softmax(0)
 
     def row(self, layer: int, head: int, query: Tensor, place: int, keys: Sequence[tuple[int, int]]) -> Tensor:
         """Attention output [D] of one query of one head."""
@@ -87,12 +101,12 @@ class Loop:
 
 
 def steps(
-    method: Method, reader: Reader, document: Tensor, prompt: Tensor, answer: Tensor
+    method: Method, reader: Reader, document: Tensor, prompt: Tensor, answer: Tensor, budget: int = 0
 ) -> tuple[Tensor, list[float]]:
     """Logits [1 + len(answer), V] of the prompt's last token and of those of a given answer, and the keys that each
-    attended to."""
+    attended to. A ``budget`` replaces the method's."""
     reading = method.read(reader, document, len(prompt) + len(answer))
-    budget = method.budget
+    budget = budget or method.budget
     state, pieces, passing = method.bind(reading).begin(prompt, len(answer), budget, {})
     for piece, own in pieces:
         step = state.plan(piece, own)
@@ -121,10 +135,10 @@ class Case:
         self.reader = make_reader(["llama", "llama-wide", "qwen2-wide"][number % 3], seed=number)
         for layer in self.reader.model.model.layers:
             layer.self_attn.q_proj.weight.data *= quiet
-        self.loop = Loop(self.reader)
+        self.loop = Loop(self.reader.model)
 
-    def found(self, method: Method) -> tuple[Tensor, list[float]]:
-        return steps(method, self.reader, self.document, self.prompt, self.answer)
+    def found(self, method: Method, budget: int = 0) -> tuple[Tensor, list[float]]:
+        return steps(method, self.reader, self.document, self.prompt, self.answer, budget)
 
 
 def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Sequence[int]) -> list[list[float]]:
@@ -144,3 +158,72 @@ def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Seque
         # avg_pool1d counts what lies beyond the ends as zeros.
         pooled.append([max(a) if method.pooling == "max" else sum(a) / method.kernel for a in around])
     return pooled
+
+
+def infllm(
+    model: PreTrainedModel, m: MemorySettings, document: Tensor, continuation: list[tuple[int, int]]
+) -> list[tuple[Tensor, list[list[int]]]]:
+    """Last hidden state and selected blocks a layer of each (token, budget) that is decoded behind a document.
+
+    The tokens behind the document go on making blocks. A block is represented when it leaves the window.
+    """
+    loop = Loop(model, torch.float64)
+    mass: list[list[Tensor]] = [[] for _ in loop.keys]  # attention to a token, [G]
+    represented: list[dict[int, Tensor]] = [{} for _ in loop.keys]
+
+    def tokens_of(block: int) -> range:
+        return range(m.n_init + block * m.block_size, m.n_init + (block + 1) * m.block_size)
+
+    def far_blocks(position: int) -> int:
+        return sum(tokens_of(b)[-1] <= position - m.n_local for b in range(position // m.block_size + 1))
+
+    def represent(layer: int, block: int) -> None:
+        chosen = []
+        for group in range(loop.groups):
+            best = sorted(tokens_of(block), key=lambda t: -float(mass[layer][t][group]))[: m.n_representatives]
+            chosen.append(sum(loop.keys[layer][t][group] for t in best) / len(best))
+        represented[layer][block] = torch.stack(chosen)
+
+    def select(layer: int, queries: Tensor, far: int, budget: int) -> list[int]:
+        edge, score = turned(queries, [m.n_local - 1], loop.kind), dict.fromkeys(range(far), 0.0)
+        for h in range(loop.heads if far else 0):
+            g = loop.group(h)
+            if m.representatives != "tokens":
+                for block in score:
+                    score[block] += float(edge.mean(0)[h] @ represented[layer][block][g])
+                continue
+            keys = torch.stack([loop.keys[layer][t][g] for block in score for t in tokens_of(block)])
+            for query in edge[:, h]:
+                for block, share in enumerate((keys @ query / loop.size**0.5).softmax(0).split(m.block_size)):
+                    score[block] += float(share.sum())
+        return sorted(sorted(score, key=lambda b: (-score[b], b))[:budget])
+
+    def run(tokens: Tensor, budget: int, *, packed: bool = False) -> tuple[Tensor, list[list[int]]]:
+        far, selected = far_blocks(len(mass[0])), []
+        window = tokens_of(far - 1)[-1] + 1 if far else 0
+        for layer, blocks in enumerate(represented):
+            for block in range(len(blocks), far):
+                represent(layer, block)
+
+        def look(layer: int, first: int, queries: Tensor) -> Tensor:
+            mass[layer] += [torch.zeros(loop.groups, dtype=torch.float64) for _ in queries]
+            chosen = select(layer, queries, far, budget)
+            selected.append(chosen)
+            distant = [t for t in range(m.n_init) if far] + [t for b in chosen for t in tokens_of(b)]
+            outputs = []
+            for place, query in enumerate(queries, first - window):
+                near = [(window + at, at) for at in range(place + 1)]
+                edge = range(-len(distant), 0) if packed else [place + 1 - m.n_local] * len(distant)
+                keys = [*zip(distant, edge, strict=True), *near]
+                for h in range(loop.heads):
+                    g, given = loop.group(h), loop.given(layer, h, query[h], place, keys)
+                    outputs.append(given @ torch.stack([loop.values[layer][t][g] for t, _ in keys]))
+                    for share, (t, _) in zip(given[len(distant) :], near, strict=True):
+                        mass[layer][t][g] += share
+            return torch.stack(outputs).view(queries.shape)
+
+        return loop.hidden(tokens, look)[-1], selected
+
+    for chunk in document.split(m.prefill_chunk):
+        run(chunk, m.prefill_budget)
+    return [run(torch.tensor([token]), budget, packed=m.far_positions == "packed") for token, budget in continuation]

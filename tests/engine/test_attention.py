@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from utaca.memory.attention import Segment, attention, products, received, token_scores
+from utaca.memory.attention import Segment, attention, products, received
 
 SCALING = 0.3
 
@@ -76,20 +76,3 @@ def test_large_key_biases_do_not_round_products(queries: int) -> None:
     assert exact.mean() > 256
     assert (found - exact).abs().max() < 1e-2
     assert (rounded - exact).abs().max() > 0.5
-
-
-def test_a_blocks_score_by_tokens_is_its_share_of_all_heads_softmaxes(monkeypatch) -> None:
-    """Of two rows of three queries, keys in two parts; whatever is materialised at once."""
-    torch.manual_seed(0)
-    query, keys = torch.randn(2, 4, 3, 8, dtype=torch.double), torch.randn(2, 20, 8, dtype=torch.double)
-    expected = torch.zeros(2, 5, dtype=torch.double)
-    for row in range(2):
-        for head in range(4):
-            for one in query[row, head]:
-                given = (keys[head // 2] @ one / 8**0.5).exp()
-                expected[row] += (given / given.sum()).view(5, 4).sum(1) / 12
-    for most in (1 << 26, 1):
-        monkeypatch.setattr("utaca.memory.attention._TOGETHER", most)
-        scores = token_scores(query, 4, keys[:, :12], keys[:, 12:])
-        # In the units of other scores: over heads times the square root of their width, the share's logarithm.
-        torch.testing.assert_close((scores / (4 * 8**0.5)).exp(), expected, atol=1e-12, rtol=1e-9)

@@ -86,7 +86,7 @@ def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
     return lambda folder: save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def shards(lost: str = "", index: Callable[[dict[str, str]], object] | None = lambda places: places) -> Break:
+def shards(lost: str = "", index: Callable[[dict[str, str]], object] = lambda places: places) -> Break:
     """The weights in two files and an index of them."""
 
     def change(folder: Path) -> None:
@@ -98,8 +98,7 @@ def shards(lost: str = "", index: Callable[[dict[str, str]], object] | None = la
             places |= dict.fromkeys((name for name, _ in part), f"{number}.safetensors")
         if lost:
             (folder / lost).unlink()
-        if index is not None:
-            (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": index(places)}))
+        (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": index(places)}))
 
     return change
 
@@ -109,16 +108,10 @@ def only(name: str) -> Break:
     return lambda folder: (folder / WEIGHTS).rename(folder / name)
 
 
-def template(text: str) -> Break:
-    return write("chat_template.jinja", text)
-
-
-CONFIG, TOKENIZER = "config.json", "tokenizer.json"
-NO_SYSTEM = "{% if messages[0].role != 'system' %}{{ raise_exception('A system message is required') }}{% endif %}"
+CONFIG, TOKENIZER, TEMPLATE = "config.json", "tokenizer.json", "chat_template.jinja"
 BROKEN: dict[str, tuple[Break, str]] = {
     # Weights
     "other names": (weights(lambda w: {f"base_model.model.{k}": v for k, v in w.items()}), "lacks 30 of the model's"),
-    "no head": (weights(lambda w: {k: v for k, v in w.items() if "lm_head" not in k}), "weights (lm_head.weight)"),
     "a bias": (weights(lambda w: w | {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}), "q_proj.bias"),
     "other sizes": (changed(CONFIG, vocab_size=98), "model.embed_tokens.weight is [97, 64], not [98, 64]"),
     "cut weights": (cut(WEIGHTS), f"{WEIGHTS} cannot be read"),
@@ -127,7 +120,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
     "a shard lost": (shards("1.safetensors"), "lacks 1.safetensors, which model.safetensors.index.json names"),
-    "no index": (shards(index=None), f"neither {WEIGHTS} nor {INDEX}"),
     "an index of nothing": (shards(index=lambda places: {}), f"{INDEX} has no weight_map"),
     "an index that promises more": (
         shards(index=lambda places: places | {"x": "0.safetensors"}),
@@ -144,7 +136,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "no config": (drop(CONFIG), "has no config.json"),
     "cut config": (cut(CONFIG), "config.json cannot be read (JSONDecodeError"),
-    "a pointer as config": (write(CONFIG, POINTER), "config.json is the pointer"),
     "no model_type": (changed(CONFIG, model_type=None), "has no model_type"),
     "another family": (
         changed(CONFIG, model_type="gpt_neox"),
@@ -152,16 +143,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "no positions": (changed(CONFIG, max_position_embeddings=None), "max_position_embeddings=null"),
     "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
-    "heads that do not divide": (changed(CONFIG, num_key_value_heads=1), "of other sizes than config.json says"),
-    "no such activation": (
-        changed(CONFIG, hidden_act="gelu_mine"),
-        "config.json that makes no model (KeyError: 'gelu_mine'",
-    ),
     "rope_scaling is a number": (
         changed(CONFIG, rope_scaling=1, rope_parameters=None),
         "config.json that makes no model",
     ),
-    "a cut generation config": (cut("generation_config.json"), "generation_config.json cannot be read"),
     "an end in words": (
         changed("generation_config.json", eos_token_id="</s>"),
         "eos_token_id is '</s>', but must be a token",
@@ -173,7 +158,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
     # The tokenizer
     "no tokenizer": (drop(TOKENIZER, "tokenizer_config.json"), "has no tokenizer; add tokenizer.json"),
     "no such tokenizer": (write(TOKENIZER, "{}"), "has a tokenizer that cannot be used"),
-    "a pointer as template": (template(POINTER), "chat_template.jinja is the pointer"),
     "tokens without rows": (
         lambda folder: (
             weights(lambda w: {k: v[:90].clone() if v.shape[0] == 97 else v for k, v in w.items()})(folder),
@@ -182,10 +166,9 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "has a tokenizer that gives token 96",
     ),
     # Chat templates
-    "no template": (drop("chat_template.jinja"), "has no chat template"),
-    "a system message wanted": (template(NO_SYSTEM + "{{ messages[0].content }}"), "A system message is required"),
-    "a template with an error": (template("{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
-    "no text": (template("Hello"), "writes a user's text 0 times"),
+    "no template": (drop(TEMPLATE), "has no chat template"),
+    "a template with an error": (write(TEMPLATE, "{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
+    "no text": (write(TEMPLATE, "Hello"), "writes a user's text 0 times"),
 }
 
 

@@ -56,17 +56,10 @@ def test_kept_and_propagated_tokens_and_logits_equal_a_loop(case: int) -> None:
         return places[full] if layer == full - 1 else list(range(len(places[layer])))
 
     expected = [loop.run(tokens, look, going_on)[-1]]
-    reached = list(places[full])
-    ids = [[[places[layer][j] for j in row] for row in kept[layer]] for layer in range(3)]
     expected += [loop.run(token[None], look)[0] for token in answer]
     assert (found - torch.stack(expected)).abs().max() < 1e-4
     assert attended[0] == pytest.approx((full * n + (3 - full) * min(n, length)) / 3)
     assert attended[1:] == [min(n, budget) + 1 + i for i in range(4)]
-    again = max(0, window - n_prompt)
-    state = method.state(method.read(reader, tokens[:-n_prompt], n_prompt), again, n_prompt + again)
-    state.advance(tokens[n - n_prompt - again :])
-    assert state.reached.tolist() == reached
-    assert [chosen.expand(loop.groups, -1).tolist() for chosen in state.chosen] == ids
 
 
 def test_layers_scale_with_the_reader_and_one_reading_serves_all_budgets() -> None:

@@ -9,7 +9,6 @@ import pytest
 import torch
 from brute_methods import Loop
 from small import make_reader
-from torch import Tensor
 from transformers import BertConfig, BertForTokenClassification, BertTokenizer
 
 from utaca.errors import UserError
@@ -69,7 +68,7 @@ def test_kept_words_and_logits_equal_a_statement_of_the_rule(case: int, classifi
     assert reading.dropped == 0
     answer = Answers(reader, document).answer(method, "what is it", 4)
     prompt = reader.encode_question("what is it")
-    loop = Loop(reader)
+    loop = Loop(reader.model)
     chosen = loop.run(torch.cat((expected, prompt)), loop.full)[-1].argmax()
     assert answer.generation.trace[0].token == chosen
     assert [token.attended for token in answer.generation.trace] == [len(expected) + len(prompt) + i for i in range(4)]
@@ -90,20 +89,15 @@ def test_a_long_document_is_cut_before_it_is_compressed(classifier: Path) -> Non
 
 
 def test_random_numbers_go_on_as_if_nothing_had_been() -> None:
-    def draw() -> tuple[float, float, Tensor, str | None]:
-        return random.random(), np.random.rand(), torch.rand(1), os.environ.get("PYTHONHASHSEED")
+    def states() -> tuple[object, ...]:
+        drawn = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        return random.getstate(), *drawn, os.environ.get("PYTHONHASHSEED")
 
-    def seed() -> None:
-        random.seed(7), np.random.seed(7), torch.manual_seed(7)
-
-    seed()
-    expected = draw()
-    seed()
+    before = states()
     with _undisturbed():
-        seed()
-        draw()
+        random.seed(7), np.random.seed(7), torch.manual_seed(7)
         os.environ["PYTHONHASHSEED"] = "42"
-    assert draw() == expected
+    assert states() == before
 
 
 def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from brute import infllm
+from brute_methods import infllm
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from small import SETTINGS, SIZES, contents, full_attention, in_float64, make_reader, ran, some_tokens

