@@ -184,8 +184,6 @@ def test_what_every_request_would_meet_stops_the_stage_at_once(
 
 
 def test_a_server_that_is_gone_stops_the_stage(store: Path) -> None:
-    with pytest.raises(UserError, match=r"labeller: http://127.0.0.1:9/v1 cannot be reached"):
-        check(AWAY, "labeller")
     with pytest.raises(UserError, match=r"endpoint away: http://127.0.0.1:9/v1 cannot be reached"):
         ask(AWAY, [request(item) for item in range(9)], store=store, description="x")
     assert ask(AWAY, [request(0)], store=store, description="x").failures == {"0": "unreachable"}

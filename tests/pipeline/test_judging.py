@@ -91,7 +91,6 @@ LABELLED = {
     "a sentence too many": ([*sentence(*CHESS), " The", *sentence("major", "Law")[1:]], [CHESS], "eos",
                             [1] * 8 + [0] * 8 + [1], {6}),
     "cut in the attribute": (["The", " hob"], [CHESS], "length", [1, 1], set()),
-    "cut in the next": ([*sentence("company", "Acme Inc."), " The", " maj"], SIX, "length", [1] * 10, {6}),
     "another verb": (["The", " hobby", " of", " Ada", " was", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 0], {4, 5, 6}),
     "tokens without text": ([*HOBBY, " ", "", "", "é", "", "."], [("hobby", "é")], "eos", [1] * 13, {7, 8, 9}),
@@ -177,7 +176,6 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
 REMARKS = [
     ".\n\nExplanation: the text says so.",
     " (source: the second paragraph).",
-    ".\n\nQ: What is the hobby of Bob Hill?\nA: Go",
     ".\n- Lives in Rome\n- Works for Bosch",
     ".<|im_end|>",
     ", as stated in the text.",

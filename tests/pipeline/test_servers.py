@@ -103,7 +103,6 @@ def test_a_number_that_is_refused_is_told_in_the_servers_words(store: Path) -> N
 
 NO_COMPLETION = {
     "a web page": ("<!doctype html><title>Log in</title>", "text/html"),
-    "an error": ('{"error": {"message": "no such route"}}', "application/json"),
     "a text completion": ('{"choices": [{"text": "ready", "finish_reason": "stop"}]}', "application/json"),
 }
 

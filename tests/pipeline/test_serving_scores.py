@@ -86,6 +86,8 @@ def test_a_long_prompt_is_scored_from_block_memory_under_its_budget(monkeypatch:
     question[:2] = 32
     tokens = torch.cat((document, question))
     with serving(small) as server:
+        # What was read for an answer alone has no scores to go on from.
+        post(server, {"model": "tiny", "prompt": tokens.tolist(), "max_tokens": 1}, "/v1/completions")
         choices = [scored(server, tokens.tolist(), utaca={"budget": budget})[0] for budget in (1, 8)]
         few, many = (choice["logprobs"]["token_logprobs"] for choice in choices)
         assert few[1:-1] == pytest.approx(forced(small, tokens, 150, 1, monkeypatch), abs=1e-4)

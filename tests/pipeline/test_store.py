@@ -208,9 +208,6 @@ def test_a_password_comes_from_the_environment_alone(
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with AnswerStore(place) as store:
         store.put(key("a"), "m", {"n": 1}, (1, 1), 0.1)
-    monkeypatch.delenv("PGPASSWORD")
-    (tmp_path / "pgpass").write_text(f"*:*:*:{GUARDED}:{PASSWORD}\n")
-    (tmp_path / "pgpass").chmod(0o600)
     shown = "".join(typed("answers", name, "--store", place).output for name in ("list", "export"))
     assert '"n": 1' in shown
     assert PASSWORD not in shown
