@@ -1,8 +1,8 @@
 """The engines of two checkouts side by side: ``python bench/compare.py OTHER_CHECKOUT``.
 
-This checkout's ``engine.py`` measures both packages, in processes that take turns, so that what else the machine does
-meets both alike. A ratio is of two neighbouring processes: the median over the rounds [least, most]. The other package
-must have the reader, and run in this environment. Leave the machine to it meanwhile.
+Each checkout's ``bench/engine.py`` measures its package, in processes that take turns, so that what else the machine
+does meets both alike. A ratio is of two neighbouring processes: the median over the rounds [least, most]. The other
+package must have the reader, and run in this environment. Leave the machine to it meanwhile.
 """
 
 import argparse
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from report import Row, markdown, shown, spread
 
-ENGINE, OURS = Path(__file__).with_name("engine.py"), Path(__file__).resolve().parents[1]
+OURS = Path(__file__).resolve().parents[1]
 
 
 def measured(checkout: Path, options: list[str]) -> list[Row]:
-    """Rows of one round of ``engine.py`` under ``options`` with the package of a checkout."""
-    source = (checkout / "src").resolve()
-    if not (source / "utaca").is_dir():
-        sys.exit(f"Error: {checkout} has no package utaca under src; give the folder of a checkout")
-    command = [sys.executable, str(ENGINE), *options, "--rounds", "1", "--json"]
+    """Rows of one round of a checkout's ``engine.py`` under ``options``."""
+    engine, source = checkout / "bench/engine.py", (checkout / "src").resolve()
+    if not (engine.is_file() and (source / "utaca").is_dir()):
+        sys.exit(f"Error: {checkout} has no bench/engine.py or no src/utaca; give the folder of a checkout")
+    command = [sys.executable, str(engine), *options, "--rounds", "1", "--json"]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"Error: the engine of {checkout} cannot be measured: {done.stderr.strip()[-300:]}")
@@ -43,8 +43,11 @@ def compare(ours: Path, other: Path, rounds: int, options: list[str]) -> str:
     for number in range(rounds):
         print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
         pairs.append((measured(ours, options), measured(other, options)))
+    first_ours, first_other = pairs[0]
+    if [row.what for row in first_ours] != [row.what for row in first_other]:
+        sys.exit(f"Error: engine.py of {other} prints other rows than this one; name questions both answer alike")
     rows = []
-    for place, first in enumerate(pairs[0][0]):
+    for place, first in enumerate(first_ours):
         sides = [[pair[side][place].amount for pair in pairs] for side in (0, 1)]
         medians = [shown(statistics.median(side), first.unit) for side in sides]
         rows.append((first.what, *medians, spread([a / b for a, b in zip(*sides, strict=True)])))
