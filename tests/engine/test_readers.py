@@ -37,7 +37,7 @@ from utaca.methods.snapkv import SnapKV
 from utaca.methods.window import WindowOnly
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES, Family
-from utaca.readers.load import Reader, resolved
+from utaca.readers.load import Reader, own_gpu, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings import schema
@@ -96,6 +96,13 @@ def tokenizer_of(name: str, tokenizer: Tokenizer | None = None) -> PreTrainedTok
     return fast
 
 
+def framed(tokenizer: Tokenizer, opening: str = "", **options: str) -> PreTrainedTokenizerFast:
+    """A tokenizer whose template writes brackets around a text."""
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, name_or_path="test", **options)
+    fast.chat_template = opening + "[{{ messages[0]['content'] }}]"
+    return fast
+
+
 def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
     """What Hugging Face makes of a text."""
     return tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -126,48 +133,31 @@ def test_a_conversation_is_what_the_template_writes(name: str) -> None:
     )
 
 
-def test_a_template_that_takes_no_such_conversation_says_so() -> None:
+def test_a_template_or_tokenizer_that_takes_no_such_conversation_says_so() -> None:
     with pytest.raises(UserError, match=r"must alternate.*; send messages in the order"):
         Prompts(tokenizer_of("mistral-7b-v0.2")).conversation([("user", "a"), ("user", "b")])
-
-
-SMOLLM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-LLAMA = (
-    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\n"
-    "Today Date: 26 Jul 2024\n\n<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n",
-    "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
-)
-CHATML = "<|im_end|>\n<|im_start|>assistant\n"
-FRAMES = {
-    "llama-3.1": (LLAMA, "<|eot_id|>"),
-    "llama-3.2": (LLAMA, "<|eot_id|>"),
-    "mistral-7b-v0.2": (("<s>[INST] ", " [/INST]"), "</s>"),
-    "mistral-nemo": (("<s>[INST]", "[/INST]"), "</s>"),
-    "qwen2": (
-        ("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n", CHATML),
-        "<|im_end|>",
-    ),
-    "qwen3": (("<|im_start|>user\n", CHATML + "<think>\n\n</think>\n\n"), "<|im_end|>"),
-    "smollm2": ((f"<|im_start|>system\n{SMOLLM}<|im_end|>\n<|im_start|>user\n", CHATML), "<|im_end|>"),
-}
-"""What a template writes before and after a user's text, and the token that it ends an answer with."""
+    with pytest.raises(UserError, match="does not write each message once; leave out some of them"):
+        Prompts(framed(byte_level())).conversation([("user", "a"), ("assistant", "b")])
+    with pytest.raises(UserError, match=r"the tokenizer of 'slow' is not a fast one; use .* tokenizer\.json"):
+        Prompts(SimpleNamespace(name_or_path="slow"))
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_real_templates_frame_a_prompt_the_same_every_day(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, (frame, end) = tokenizer_of(name), FRAMES[name]
-    prompts = Prompts(tokenizer)
-    assert (prompts.before, prompts.after) == frame
+    tokenizer, end = tokenizer_of(name), {"l": "<|eot_id|>", "m": "</s>"}.get(name[0], "<|im_end|>")
+    prompts, options = Prompts(tokenizer), {"add_generation_prompt": True, "enable_thinking": False}
+    message = [{"role": "user", "content": "@"}]
+    rendered = tokenizer.apply_chat_template(message, tokenize=False, date_string="26 Jul 2024", **options)
+    assert [prompts.before, prompts.after] == rendered.split("@")
     assert prompts.stop_tokens == {tokenizer.convert_tokens_to_ids(end)}
     someday = SimpleNamespace(now=lambda: SimpleNamespace(strftime=lambda form: "1 April 1999"))
     monkeypatch.setattr(chat_template_utils, "datetime", someday)
-    if name == "llama-3.2":
-        assert "1 April 1999" in tokenizer.apply_chat_template([{"role": "user", "content": ""}], tokenize=False)
+    assert ("1 April 1999" in tokenizer.apply_chat_template(message, tokenize=False)) == (name == "llama-3.2")
     if not name.startswith("mistral"):  # whose templates write whatever token the tokenizer ends texts with
         # A base model's tokenizer under the template of its instruct version.
         tokenizer.eos_token = TEMPLATES[name]["added_tokens"][0]["content"]
     later = Prompts(tokenizer)
-    assert (later.before, later.after) == frame
+    assert (later.before, later.after) == (prompts.before, prompts.after)
     assert later.stop_tokens == {*tokenizer.convert_tokens_to_ids([end, tokenizer.eos_token])}
 
 
@@ -260,8 +250,7 @@ def test_control_tokens_are_not_made_of_parts_either() -> None:
     words.pre_tokenizer = pre_tokenizers.Split(Regex(r"<s>|[\s\S]"), behavior="isolated")
     for tokenizer in (bpe, unigram, words):
         tokenizer.add_special_tokens(["<s>"])
-        fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", name_or_path="test")
-        fast.chat_template = "<s>[{{ messages[0]['content'] }}]"
+        fast = framed(tokenizer, "<s>", bos_token="<s>")
         control = fast.convert_tokens_to_ids("<s>")
         assert ids(fast, "<s>") == [control]
         prompts = Prompts(fast)
@@ -274,9 +263,7 @@ def test_runs_of_white_space_are_no_control_tokens() -> None:
     """GPT-NeoX's tokenizer has them among its added tokens."""
     tokenizer = byte_level()
     tokenizer.add_tokens([AddedToken("    ", normalized=True)])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, name_or_path="test")
-    fast.chat_template = "[{{ messages[0]['content'] }}]"
-    text = "def f():\n    return 0"
+    fast, text = framed(tokenizer), "def f():\n    return 0"
     assert fast.convert_tokens_to_ids("    ") in Prompts(fast).text(text)
     assert Prompts(fast).text(text) == ids(fast, text)
 
@@ -299,26 +286,19 @@ def test_halves_of_an_emoji_are_replacement_characters(name: str) -> None:
 
 def test_a_tokenizer_that_joins_the_separator_to_a_letter_is_refused() -> None:
     tokenizer = Tokenizer(models.BPE({"x": 0, "\n": 1, "x\n": 2, "[": 3, "]": 4}, [("x", "\n")]))
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, name_or_path="test")
-    fast.chat_template = "[{{ messages[0]['content'] }}]"
     with pytest.raises(UserError, match="joins line breaks to the letter"):
-        Prompts(fast).question("x")
+        Prompts(framed(tokenizer)).question("x")
 
 
 # The tokenizer alone
-
-
-TEXTS = ["Emma Thompson was born on 12 May 1987.\n\n", "Ünïcode ٣ 漢字 \t 1234567", "<|end|> as text", ""]
 
 
 def test_it_is_the_automatic_one(tmp_path: Path) -> None:
     path = str(ROOT / "data" / "readers" / "tiny")
     loaded, automatic = load_tokenizer(path), AutoTokenizer.from_pretrained(path)
     assert type(loaded) is type(automatic)
-    assert loaded.all_special_ids == automatic.all_special_ids
-    for text in TEXTS:
-        assert loaded(text)["input_ids"] == automatic(text)["input_ids"]
-        assert loaded.decode(loaded(text)["input_ids"]) == automatic.decode(automatic(text)["input_ids"])
+    assert loaded.backend_tokenizer.to_str() == automatic.backend_tokenizer.to_str()
+    assert (loaded.all_special_ids, loaded.init_kwargs) == (automatic.all_special_ids, automatic.init_kwargs)
     Qwen2Tokenizer(vocab={chr(33 + place): place for place in range(90)}, merges=[]).save_pretrained(tmp_path)
     assert type(load_tokenizer(str(tmp_path))) is type(AutoTokenizer.from_pretrained(tmp_path))
 
@@ -370,12 +350,23 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
     assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
 
 
+def test_the_first_gpu_that_no_other_process_uses_becomes_cuda(tmp_path: Path, monkeypatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    held = [own_gpu.__wrapped__() for _ in range(3)]
+    assert (chosen, held[2]) == ([0, 1], None)
+
+
 TINY = partial(utaca.load_reader, "tiny")
 
 
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
+        (utaca.load_reader, {"name_or_path": 7}, "has a name, a Hugging Face id or a folder, and 7 is none of these"),
         (TINY, {"dtype": "float8"}, 'reader.dtype is \'float8\' but must be one of "auto", "float32", "bfloat16"'),
         (TINY, {"dtype": torch.float16}, "reader.dtype is 'float16'"),
         (TINY, {"device": "tpu"}, "reader.device is 'tpu'"),
