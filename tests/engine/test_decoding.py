@@ -27,6 +27,7 @@ from utaca.detection.signals import SIGNALS
 from utaca.detection.signals.retrieval import diffuseness
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
+from utaca.methods.window import WindowOnly
 from utaca.readers.load import Reader
 from utaca.readers.tokenizer import piece_of_text
 from utaca.settings import schema
@@ -287,41 +288,38 @@ class Giving(Policy):
 EXPANDED = {"budget": 8, "trigger": Replayed(Every(0), {2: True})}
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"budget": "4"}, "budget must be a whole number, not '4'"),
-        ({"budget": [2, 1.5]}, "budget must be a whole number, not 1.5"),
-        ({"budget": 0}, "at least 1"),
-        ({"budget": None}, "decoding from block memory needs a budget, in blocks"),
-        ({"max_new_tokens": 8.0}, "max_new_tokens must be a whole number, not 8.0"),
-        ({"expanded": 9, "policy": Set(1), "trigger": Every(2)}, "expanded is for fixed budgets"),
-        ({"budget": [3, 2], "policy": Set(1), "trigger": Every(2)}, "every step leaves nothing to a policy"),
-        ({"policy": Set(1)}, "both a policy and a trigger"),
-        ({"trigger": "every.2", "policy": Sub(1)}, r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
-        ({"policy": "sub.16", "trigger": Agreement()}, r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not"),
-        ({"sampling": 0.7}, r"sampling must be a utaca\.Sampling"),
-        ({"prefix": None}, "prefix must be a text"),
-        ({"question": ["Who?"]}, "question must be a text"),
-        ({"budget": 8, "policy": Sub(1), "trigger": Agreement(9)}, "trigger Agreement.* gave budget 9, .* 0 to 8"),
-        *(({"policy": Giving(update, 8), **EXPANDED}, "from 1 to 8") for update in (0, 9)),
-        *(({"policy": Giving(2, expand), **EXPANDED}, "from 3 to 8") for expand in (2, 9)),
-    ],
-)
-def test_options_that_cannot_be_are_one_sentence(memory, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        generate(memory, **({"question": "Who?", "budget": 2} | options))
+def answered(**options: Any) -> Callable[[Any], Generation]:
+    """Answers from a memory under these options."""
+    return lambda memory: generate(memory, **({"question": "Who?", "budget": 2} | options))
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
+        (answered(budget=True), "budget must be a whole number, not True"),
+        (answered(budget="4"), "budget must be a whole number, not '4'"),
+        (answered(budget=[2, 1.5]), "budget must be a whole number, not 1.5"),
+        (answered(budget=0), "at least 1"),
+        (answered(budget=None), "decoding from block memory needs a budget, in blocks"),
+        (answered(max_new_tokens=8.0), "max_new_tokens must be a whole number, not 8.0"),
+        (answered(expanded=9, policy=Set(1), trigger=Every(2)), "expanded is for fixed budgets"),
+        (answered(budget=[3, 2], policy=Set(1), trigger=Every(2)), "every step leaves nothing to a policy"),
+        (answered(policy=Set(1)), "both a policy and a trigger"),
+        (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
+        (answered(policy="sub.16", trigger=Agreement()), r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not"),
+        (answered(sampling=0.7), r"sampling must be a utaca\.Sampling"),
+        (answered(prefix=None), "prefix must be a text"),
+        (answered(question=["Who?"]), "question must be a text"),
+        (answered(budget=8, policy=Sub(1), trigger=Agreement(9)), "trigger Agreement.* gave budget 9, .* 0 to 8"),
+        *((answered(policy=Giving(update, 8), **EXPANDED), "from 1 to 8") for update in (0, 9)),
+        *((answered(policy=Giving(2, expand), **EXPANDED), "from 3 to 8") for expand in (2, 9)),
         (lambda memory: Agreement(-2), "has a negative number"),
         (lambda memory: Replayed(Every(0), [3]), "Replayed needs a trigger, and a mapping of steps to decisions"),
         (lambda memory: Detected("model.safetensors"), r"as utaca\.load_detector\(path\) gives"),
         (lambda memory: Sub("16"), "must be"),
         (lambda memory: parse("sub.0"), r"set\.N or sub\.N"),
         (lambda memory: Sampling(0.7, seed="a"), "must be"),
+        (lambda memory: Sampling("0.7"), r"sampling: temperature and top_p must be numbers, as in utaca\.Sampling\("),
         (lambda memory: Sampling(temperature=0.0), "sampling: temperature must be above 0"),
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),
         (lambda memory: prefill("tiny", "a document"), "a document is read by a reader"),
@@ -343,9 +341,19 @@ def test_policies() -> None:
     assert [parse("set.3").update(k, 2, None) for k in (2, 1)] == [2, 2]
 
 
-def test_a_trigger_without_a_rule_is_a_mistake_in_the_program(memory) -> None:
-    with pytest.raises(TypeError, match="Trigger must have a method expands"):
-        generate(memory, "Who?", budget=8, policy=Sub(1), trigger=Trigger(), max_new_tokens=3)
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda memory: Trigger().expands(2, 8, None), "Trigger must have a method expands"),
+        (lambda memory: generate(memory, "Who?", budget=8, policy=Policy(), trigger=Every(2)), "have a method update"),
+        (lambda memory: WindowOnly().state(None, 1, 9), "a cache cannot go back"),
+        (lambda memory: memory.reader.rotary.at(range(9000), torch.float32), "reserved; call reserve first"),
+        (lambda memory: ran(Branch(memory, 1), some_tokens(2), 3), "has room for 1 more tokens, not for 2"),
+    ],
+)
+def test_what_only_a_program_can_do_wrong_is_no_sentence_for_users(memory, wrong, words: str) -> None:
+    with pytest.raises((IndexError, TypeError, ValueError), match=words):
+        wrong(memory)
 
 
 def test_interventions_replace_the_detectors_decision(memory) -> None:

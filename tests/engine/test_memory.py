@@ -83,19 +83,6 @@ def test_no_pass_waits_for_the_device(representatives: str, prefill_budget: int,
         step.selected[0].nonzero()
 
 
-def test_positions_are_reserved_where_a_pass_begins() -> None:
-    """The tables of a reader begin with 1024; every position up to the branch's end may be used, and no other."""
-    m = MemorySettings(n_init=0, n_local=2100, block_size=8, prefill_chunk=600, prefill_budget=0)
-    for clipped in (True, False):
-        reader = make_reader(memory=m)
-        branch = Branch(prefill(reader, some_tokens(2000), clipped=clipped), 300)
-        branch.commit(ran(branch, some_tokens(300), 3))
-        with pytest.raises(IndexError, match="beyond the 2300 reserved; call reserve first"):
-            reader.rotary(torch.zeros(1, 1, 16), torch.tensor([2300]))
-        with pytest.raises(ValueError, match="the branch has room for 0 more tokens, not for 1"):
-            ran(branch, some_tokens(1), 3)
-
-
 def held(branch: Branch) -> list[torch.Tensor]:
     """Everything that a branch holds: its window, its blocks, and what they are made from."""
     return [branch.window, branch.tail, branch.representatives, branch.attention_mass]
@@ -201,28 +188,11 @@ def test_a_document_that_does_not_fit_is_not_read(monkeypatch) -> None:
         prefill(make_reader(), some_tokens(300))
 
 
-def whole_rule(m: MemorySettings, kind: str, seed: int, length: int, text: int, budgets: list[int]) -> None:
-    """Hold every token of a continuation, hidden states and selected blocks, against the brute-force statement."""
-    reader = make_reader(kind, m, seed)
-    in_float64(reader)
-    tokens = some_tokens(length, text)
-    continuation = list(zip(some_tokens(len(budgets), 7).tolist(), budgets, strict=True))
-    with torch.no_grad():
-        expected = infllm(reader.model, m, tokens, continuation)
-    document = prefill(reader, tokens)
-    branch = Branch(document, len(budgets))
-    for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
-        step = ran(branch, torch.tensor([token]), budget)
-        branch.commit(step)
-        assert step.selected.tolist() == selected
-        assert (step.hidden[-1] - hidden).abs().max() < 1e-9
-        assert step.attended <= m.n_init + (budget + 1) * m.block_size + m.n_local, "the window stays bounded"
-
-
 @settings(max_examples=25, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(data=st.data())
 def test_the_whole_rule_is_the_brute_force_one(data) -> None:
-    """Prefill with retrieval, representatives, selection, clipped distances, blocks of the continuation itself."""
+    """Prefill with retrieval or chunks side by side, representatives, selection, clipped distances, blocks of the
+    continuation itself: hidden states and selected blocks of every token."""
     block_size = data.draw(st.integers(2, 6))
     m = MemorySettings(
         block_size=block_size,
@@ -235,19 +205,22 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         prefill_budget=data.draw(st.integers(0, 3)),
         storage=data.draw(st.sampled_from(["device", "host"])),
     )
-    kind, seed = data.draw(st.sampled_from(["llama", "llama-wide"])), data.draw(st.integers(0, 3))
-    length = data.draw(st.one_of(st.integers(1, 8), st.integers(20, 70)))
-    budgets = [data.draw(st.integers(1, 9)) for _ in range(data.draw(st.sampled_from([3, 30])))]
-    whole_rule(m, kind, seed, length, data.draw(st.integers(0, 99)), budgets)
-
-
-@pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
-def test_chunks_at_once_and_a_long_answer_are_the_brute_force_ones(representatives: str) -> None:
-    """Up to 16 chunks side by side, and 200 tokens behind them: most blocks are the answer's."""
-    m = MemorySettings(n_init=4, n_local=20, block_size=4, prefill_chunk=8, prefill_budget=0, n_representatives=2,
-               representatives=representatives)  # fmt: skip
-    rng = random.Random(0)
-    whole_rule(m, "llama", 0, 150, 3, [rng.randint(1, 6) for _ in range(200)])
+    length = data.draw(st.one_of(st.integers(1, 8), st.integers(20, 70), st.just(150)))
+    budgets = [data.draw(st.integers(1, 9)) for _ in range(data.draw(st.sampled_from([3, 30, 60])))]
+    reader = make_reader(data.draw(st.sampled_from(["llama", "llama-wide"])), m, data.draw(st.integers(0, 3)))
+    in_float64(reader)
+    tokens = some_tokens(length, data.draw(st.integers(0, 99)))
+    continuation = list(zip(some_tokens(len(budgets), 7).tolist(), budgets, strict=True))
+    with torch.no_grad():
+        expected = infllm(reader.model, m, tokens, continuation)
+    document = prefill(reader, tokens)
+    branch = Branch(document, len(budgets))
+    for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
+        step = ran(branch, torch.tensor([token]), budget)
+        branch.commit(step)
+        assert step.selected.tolist() == selected
+        assert (step.hidden[-1] - hidden).abs().max() < 1e-9
+        assert step.attended <= m.n_init + (budget + 1) * m.block_size + m.n_local, "the window stays bounded"
 
 
 @pytest.mark.parametrize(

@@ -153,14 +153,11 @@ class Rotary:
         Raises :class:`IndexError` for positions that were not reserved (a GPU reports those of a tensor by a failed
         assertion).
         """
-        try:
-            if isinstance(positions, range):
-                if positions.stop > len(self._tables[0]):
-                    raise IndexError
-                positions = slice(positions.start, positions.stop)
-            cos, sin = (table[positions].to(dtype) for table in self._tables)
-        except IndexError as error:
-            raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first") from error
+        if isinstance(positions, range):
+            if positions.stop > len(self._tables[0]):
+                raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first")
+            positions = slice(positions.start, positions.stop)
+        cos, sin = (table[positions].to(dtype) for table in self._tables)
         return Rotation(cos, sin)
 
     def __call__(self, x: Tensor, positions: Tensor | range) -> Tensor:
