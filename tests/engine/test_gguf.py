@@ -1,7 +1,7 @@
 """GGUF files as readers: conversion, its cache, and files that are none."""
 
-import multiprocessing
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,25 +10,20 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 import utaca
 from utaca.errors import UserError
 from utaca.readers import gguf
 from utaca.readers.checks import check
+from utaca.readers.files import fetch
 from utaca.readers.load import load
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.checks import build_reader
 from utaca.settings.schema import ReaderSettings
 
-
-def letters() -> list[str]:
-    """The 256 letters that byte-level BPE writes bytes as, by byte."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = iter(range(256, 512))
-    return [chr(byte) if byte in shown else chr(next(others)) for byte in range(256)]
-
-
-VOCABULARY = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *letters(), "ĊĊ", "Ġa", "12"]
+LETTERS = [bytes_to_unicode()[byte] for byte in range(256)]
+VOCABULARY = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *LETTERS, "ĊĊ", "Ġa", "12"]
 MERGES = ["Ċ Ċ", "Ġ a", "1 2"]
 A, SPACE_A, BREAKS, DIGITS = 100, 260, 259, (52, 53)
 TOKENS = {"a a\n\n12": (A, SPACE_A, BREAKS, *DIGITS), "é<|im_end|>": (3 + 0xC3, 3 + 0xA9, 2)}
@@ -45,17 +40,6 @@ CONFIG = Qwen2Config(
     rope_parameters={"rope_type": "default", "rope_theta": 500.0},
     tie_word_embeddings=False,
 )
-NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
 
 
 def original(seed: int = 0) -> PreTrainedModel:
@@ -75,10 +59,8 @@ def original(seed: int = 0) -> PreTrainedModel:
 
 def stored_name(name: str) -> str:
     """The name in a GGUF file of a weight of transformers."""
-    parts = name.split(".")
-    if "layers" in parts:
-        return f"blk.{parts[2]}.{NAMES['.'.join(parts[3:-1])]}.{parts[-1]}"
-    return {"embed_tokens": "token_embd.weight", "norm": "output_norm.weight", "lm_head": "output.weight"}[parts[-2]]
+    names = format.get_tensor_name_map(format.MODEL_ARCH.QWEN2, 99)
+    return names.get_name(name, try_suffixes=(".weight", ".bias"))
 
 
 def write_gguf(
@@ -151,6 +133,7 @@ def test_a_file_is_a_reader_by_its_path_and_so_is_a_folder_of_such_a_name(tmp_pa
     assert gguf.conversion(file) is not None
     assert not (tmp_path / "cache").exists(), "a check converts nothing"
     reader = utaca.load_reader(file, dtype="float32")
+    assert fetch(reader.settings) == f"{file} is here; its model is in {gguf.converted(file)}"
     assert reader.stop_tokens == {2}
     assert reader.encode_document("a").tolist() == [1, A]
     assert reader.shape == (2, 4, 2, 16)
@@ -160,8 +143,10 @@ def test_a_file_is_a_reader_by_its_path_and_so_is_a_folder_of_such_a_name(tmp_pa
 
 def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write_gguf(tmp_path / "small.gguf")
-    folder = gguf.converted(file)
-    assert f"converting {file}" in capsys.readouterr().err
+    with ThreadPoolExecutor(2) as both:
+        folder, other = both.map(gguf.converted, [file, file])
+    assert folder == other
+    assert capsys.readouterr().err.count(f"converting {file}") == 1
     inode = (folder / "model.safetensors").stat().st_ino
     (tmp_path / "there").mkdir()
     assert gguf.converted(shutil.copy(file, tmp_path / "there" / "other.gguf")) == folder
@@ -169,17 +154,6 @@ def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytes
     assert not capsys.readouterr().err
     assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
     assert gguf.conversion(write_gguf(tmp_path / "other.gguf", seed=1)) != folder
-
-
-def test_of_two_processes_one_converts(tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "small.gguf")
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        first, second = pool.map(_inode, [file, file])
-    assert first == second
-
-
-def _inode(file: Path) -> int:
-    return (gguf.converted(file) / "model.safetensors").stat().st_ino
 
 
 def message(path: Path) -> str:
