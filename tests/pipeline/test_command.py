@@ -2,23 +2,27 @@
 
 import io
 import json
-import signal
-import subprocess
+import os
+import runpy
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import openai
 import pytest
-from commands import ENVIRONMENT, call, typed
+from commands import call, typed
 from conftest import ROOT
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from pypdf import PdfReader, PdfWriter
-from serving import DOCUMENT, QUESTION
+from serving import DOCUMENT, QUESTION, wait
 from typer.main import get_command
 
 import utaca
@@ -27,6 +31,7 @@ from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
 from utaca.judging.rules import tasks
+from utaca.judging.rules.server import run as run_rules
 from utaca.readers.load import Reader
 
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
@@ -103,7 +108,7 @@ HTML = (
         ("a.md", "# Caf\u00e9\n".encode(), "# Caf\u00e9"),
         ("a", "One".encode("utf-16"), "One"),
         ("a.html", HTML.encode(), "Tea & milk\n\nOne line.\n\na\nb"),
-        ("b.htm", '<meta charset="latin-1"><p>Caf\u00e9</p>'.encode("latin-1"), "Caf\u00e9"),
+        ("b.htm", '<head><meta charset="latin-1">No<body><p>Caf\u00e9</p>'.encode("latin-1"), "Caf\u00e9"),
         ("a.pdf", pdf("One page", "and another"), "One page\n\nand another"),
     ],
 )
@@ -122,7 +127,7 @@ def locked() -> bytes:
 @pytest.fixture
 def prepared(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the document in the working directory, an empty cache, and a reader that is loaded already."""
-    monkeypatch.setattr(asking, "load", lambda name: tiny)
+    monkeypatch.setattr(utaca, "load_reader", lambda name: tiny)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("document.txt").write_text(DOCUMENT, encoding="utf-8")
@@ -139,7 +144,9 @@ def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -
     halves = DOCUMENT[: len(DOCUMENT) // 2], DOCUMENT[len(DOCUMENT) // 2 :]
     for name, half in zip("ab", halves, strict=True):
         Path(f"{name}.txt").write_text(half, encoding="utf-8")
-    assert ask("--trigger", "never", "--no-cache", "--document", "a.txt", "b.txt").stdout == f"{ANSWER}\n"
+    done = ask("--trigger", "never", "--no-cache", "--save", "/dev/full", "--document", "a.txt", "b.txt")
+    assert done.stdout == f"{ANSWER}\n"
+    assert "/dev/full cannot be written to (No space left on device); give another --save" in done.stderr
     assert not Path("cache").exists()
     done = ask("--trigger", "margin", "--save", "trace.html")
     assert done.exit_code == 0
@@ -196,6 +203,7 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     ("options", "content", "fault"),
     [
         ("none.txt", None, "Error: document none.txt does not exist; check its path"),
+        ("x" * 300, None, "cannot be read (File name too long); let this user read it"),
         ("https://example.org/a.html", None, "Error: document https://example.org/a.html does not exist; download it"),
         (".", None, "Error: document . is a folder; name the files in it"),
         ("a.docx", b"PK\x03\x04\xff\xfe", "Error: document a.docx is neither PDF nor text in UTF-8"),
@@ -223,8 +231,16 @@ def test_what_cannot_be_answered_is_a_sentence(prepared: Path, options: str, con
     assert "Usage: " in done.stderr or done.stderr.count("\n") == 1
 
 
-def test_an_empty_question_is_named() -> None:
+def test_an_empty_question_and_a_missing_package_are_named(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", "README.md", " ").stderr
+    Path("a.pdf").write_bytes(b"%PDF-")
+    for module, words, said in (
+        ("pypdf", "ask --reader tiny --document a.pdf Who?", "a.pdf is a PDF, which pypdf reads; run: pip install p"),
+        ("utaca.reporting.traces", "ask --reader tiny --document a --save b.html Who?", "run: pip install 'utaca[pipe"),
+        ("utaca.app.serving.protocol", "serve --reader tiny", "install it: pip install 'utaca[serve]'"),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)
+        assert said in typed(*words.split()).stderr
 
 
 # The cache
@@ -279,57 +295,69 @@ def test_help_is_a_screen_and_composing_a_config_light() -> None:
     assert typed("--version").stdout == "utaca 0.1.0\n"
 
 
-def start(*arguments: str, **pipes: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "utaca", *arguments]
-    pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, **pipes)
+def test_an_interrupt_and_a_broken_pipe_end_quietly(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(documents, "read", Mock(side_effect=KeyboardInterrupt))
+    done = ask()
+    assert (done.exit_code, done.stdout, done.stderr.strip()) == (130, "", "")
+    ending, beginning = os.pipe()
+    os.close(ending)
+    monkeypatch.setattr(sys, "argv", ["utaca", "fetch"])
+    with open(beginning, "w") as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("utaca", run_name="__main__")
+        monkeypatch.undo()
+    assert ended.value.code == 0
 
 
-def test_an_interrupt_and_a_broken_pipe_end_quietly() -> None:
-    # A shell's background jobs ignore interrupts, and so would the command.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    with start("ask", "--reader", "tiny", "--document", "-", "Who?", stdin=subprocess.PIPE) as process:
-        # More than a pipe holds: once it is written, the command waits for the rest of its document.
-        process.stdin.write(DOCUMENT * 100)
-        process.stdin.flush()
-        process.send_signal(signal.SIGINT)
-        _, complaint = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert complaint.strip() == ""
-    with start("fetch") as process:
-        process.stdout.close()
-        assert process.stderr.read() == ""
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Host and port of the running rules."""
+    servers: list[ThreadingHTTPServer] = []
+    monkeypatch.setattr(ThreadingHTTPServer, "service_actions", lambda server: servers.append(server))
+    thread = threading.Thread(target=run_rules, args=("127.0.0.1", 0))
+    thread.start()
+    wait(lambda: servers)
+    yield servers[0].server_address
+    servers[0].shutdown()
+    thread.join()
 
 
-def test_the_rules_answer_as_a_server_as_they_do_in_process() -> None:
-    task = {"task": "score", "question": "Birth place?", "attribute": "birth place"}
-    task |= {"prediction": "Rome.", "reference": "Rome"}
-    messages = [{"role": "user", "content": f"The task:\n\n```json\n{json.dumps(task)}\n```"}]
-    with start("serve-rules", "--port", "0") as process:
-        address = process.stdout.readline().split()[-1]
-        try:
-            client = openai.OpenAI(base_url=address, api_key="-", max_retries=0)
-            answer = client.chat.completions.create(model="utaca-reference", messages=messages)
-            assert json.loads(answer.choices[0].message.content) == tasks.answer(task)
-            done = typed("check-endpoint", "--base-url", address, "--model", "utaca-reference")
-            assert done.stdout == f"{address}: model utaca-reference answers.\n"
-            assert typed("check-endpoint", "reference").stdout == "reference: model utaca-reference answers.\n"
-            done = typed("check-endpoint", "--base-url", "http://127.0.0.1:9/v1")
-            assert done.exit_code == 2
-            assert "http://127.0.0.1:9/v1 cannot be reached" in done.stderr
-            with pytest.raises(openai.NotFoundError, match="there is no model other"):
-                client.chat.completions.create(model="other", messages=messages)
-            for body in ([], {"model": "utaca-reference", "messages": []}):
-                with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
-                    client.post("/chat/completions", body=body, cast_to=object)
-        finally:
-            process.terminate()
+def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, int]) -> None:
+    facts = {"attribute": "birth place", "prediction": "Rome."}
+    task = {"task": "score", "question": "Birth place?", "reference": "Rome"} | facts
+    label = {"task": "label", "person": "A B", "answer": "Rome", "tokens": [{"index": 0, "text": "Rome."}]} | facts
+    address = f"http://{rules[0]}:{rules[1]}/v1"
+    client = openai.OpenAI(base_url=address, api_key="-", max_retries=0)
+    for each in (task, label, label | {"task": "label_answer", "question": "Where?", "answers": ["Rome"]}):
+        messages = [{"role": "user", "content": f"The task:\n\n```json\n{json.dumps(each)}\n```"}]
+        answer = client.chat.completions.create(model="utaca-reference", messages=messages)
+        assert json.loads(answer.choices[0].message.content) == tasks.answer(each)
+    for words, status, said in (
+        (f"check-endpoint --base-url {address} --model utaca-reference", 0, f"{address}: model utaca-ref"),
+        ("check-endpoint reference", 0, "reference: model utaca-reference answers."),
+        ("check-endpoint --base-url http://127.0.0.1:9/v1", 2, "http://127.0.0.1:9/v1 cannot be reached"),
+        (f"serve-rules --port {rules[1]}", 2, f"--port {rules[1]} cannot be listened on"),
+        (f"serve --reader tiny --port {rules[1]}", 2, f"127.0.0.1:{rules[1]} cannot be listened on; name another"),
+    ):
+        done = typed(*words.split())
+        assert (done.exit_code, said in done.output) == (status, True), words
+    with pytest.raises(openai.NotFoundError, match="there is no model other"):
+        client.chat.completions.create(model="other", messages=messages)
+    for body in ([], {"model": "utaca-reference", "messages": []}):
+        with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
+            client.post("/chat/completions", body=body, cast_to=object)
+    with pytest.raises(openai.NotFoundError, match="there is no /v1/embeddings"):
+        client.post("/embeddings", cast_to=object)
 
 
-def test_tables_are_made_in_a_checkout(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done = call(checkout, sys.executable, "-m", "utaca", "tables", "-n", "--config", "scale=smoke")
-    assert done.returncode == 0, done.stdout
-    assert "decode_trajectories" in done.stdout
+def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda program, words: commands.append(words[1:]))
+    monkeypatch.chdir(ROOT)
+    for words, cores in (("--config seed=3", ["--cores", "all"]), ("-j1", []), ("--cores 2", [])):
+        assert typed("tables", *words.split()).exit_code == 0
+        assert commands[-1] == ["-m", "snakemake", "results/tables", *cores, *words.split()]
     monkeypatch.chdir(tmp_path)
     done = typed("tables")
     assert done.exit_code == 2
