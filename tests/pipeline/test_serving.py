@@ -20,6 +20,7 @@ from small import make_reader
 
 import utaca
 from utaca.app.serving import server as servers
+from utaca.app.serving import worker as workers
 from utaca.app.serving.memories import Memories
 from utaca.app.serving.server import Server
 from utaca.readers.load import Reader
@@ -51,6 +52,8 @@ def test_an_answer_is_the_engines(server: Server, expected: Any) -> None:
     counts = dict(line.rsplit(" ", 1) for line in get(server, "/metrics")[1].splitlines() if line[0] != "#")
     assert float(counts["utaca_generated_tokens_total"]) >= len(expected.trace)
     assert float(counts["utaca_documents"]) > 0
+    assert get(server, "/health") == (200, '{"status":"ok"}')
+    assert client(server).models.retrieve("tiny").id == "tiny"
 
 
 def test_a_prompt_may_be_text_or_tokens(server: Server, tiny: Reader, expected: Any) -> None:
@@ -82,13 +85,14 @@ def test_a_stream_says_the_same(server: Server, expected: Any) -> None:
 
 
 def test_a_request_chooses_how_it_is_decoded_and_sees_the_tokens(server: Server) -> None:
-    found = choice(server, utaca={"trigger": "every.3", "policy": "set.1", "budget": 4, "trace": True})
+    options = {"trigger": "every.3", "policy": "set.1", "budget": 4, "trace": True}
+    found = choice(server, messages=[{"role": "system", "content": "Be brief."}, *chat()["messages"]], utaca=options)
     trace = found["utaca"]["trace"]
     assert "".join(token["text"] for token in trace) == found["message"]["content"]
     assert {token["budget"] for token in trace} == {1, 4}
     assert found["utaca"]["rollbacks"] == sum(token["rolled_back"] is not None for token in trace) > 0
     message, start, end = found["utaca"]["places"][next(iter(trace[0]["blocks"]))]
-    assert message == 0
+    assert message == 1
     assert 0 <= start < end <= len(DOCUMENT)
 
 
@@ -162,6 +166,7 @@ BAD = [
     (chat(utaca={"trigger": "luck"}), 400, "luck"),
     (chat(utaca={"trigger": "/etc/passwd.safetensors"}), 400, "names a file"),
     (chat(utaca={"colour": "red"}), 400, "colour"),
+    ({"model": "tiny", "prompt": [1]}, 400, "at least two tokens"),
     ({"model": "tiny", "prompt": [1, 5000]}, 400, "has token id 5000"),
     ({"model": "tiny", "prompt": "a b", "max_tokens": 0, "echo": True}, 400, "only with echo and logprobs"),
 ]
@@ -183,12 +188,14 @@ def test_other_mistakes_are_sentences_too(server: Server, monkeypatch: pytest.Mo
     assert post(server, chat("short"), **{"Content-Type": "text/plain"})[0] == 400
     assert post(server, {}, "/v1/embeddings")[0] == 404
     assert get(server, "/", Host="attacker.example")[0] == 400
+    monkeypatch.setattr(servers, "Reply", None)
+    assert "the request failed (TypeError)" in post(server, chat("short"))[1]["error"]["message"]
 
 
 def test_a_pass_that_fails_ends_one_answer_alone(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     step, faults = server.worker._batch.step, [MemoryError("secret")]
 
-    def failing() -> Any:
+    def failing(*_: int) -> Any:
         if faults:
             raise faults.pop()
         return step()
@@ -199,6 +206,10 @@ def test_a_pass_that_fails_ends_one_answer_alone(server: Server, monkeypatch: py
     assert "MemoryError" in answer["error"]["message"]
     assert "secret" not in answer["error"]["message"]
     assert text_of(server, max_tokens=2)
+    faults.append(utaca.UserError("it cannot be read"))
+    monkeypatch.setattr(server.worker.memories, "_passes", lambda *_: map(failing, [0]))
+    status, answer = post(server, chat("A document that is new."))
+    assert (status, answer["error"]["message"]) == (400, "it cannot be read")
 
 
 def test_the_api_key_is_asked_for(tiny: Reader) -> None:
@@ -210,34 +221,39 @@ def test_the_api_key_is_asked_for(tiny: Reader) -> None:
         assert client(locked).with_options(api_key="secret").models.list().data[0].id == "tiny"
 
 
-AT_ONCE = """
-import utaca
-from utaca.app.serving import server
-server.GRACE_S = 0
-server.serve(utaca.load_reader("tiny"), server.ServerSettings("tiny", port=0))
-"""
-SERVE = ["-m", "utaca", "serve", "--reader", "tiny", "--port", "0", "--memory", "200MiB"]
-
-
-@pytest.mark.parametrize(
-    ("command", "tokens", "ending"), [(SERVE, 20, "[DONE]"), (["-c", AT_ONCE], 300, "shutting_down")]
-)
-def test_the_server_ends_on_sigterm(command: list[str], tokens: int, ending: str) -> None:
-    """Answers under way end, or are told that they cannot; status 0."""
+def test_the_server_ends_on_sigterm() -> None:
+    """Answers under way end; status 0."""
+    command = [sys.executable, "-m", "utaca", "serve", "--reader", "tiny", "--port", "0", "--memory", "200MiB"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
         line = next(line for line in process.stdout if "answers at" in line)
         address = line.partition("http://")[2].partition("/")[0]
-        connection = begin(address, chat(max_tokens=tokens, stream=True, temperature=2, seed=3))
-        response = connection.getresponse()
+        response = begin(address, chat(max_tokens=20, stream=True, temperature=2, seed=3)).getresponse()
         while b'"delta": {"content"' not in response.readline():
             pass
         process.send_signal(signal.SIGTERM)
-        assert ending in response.read().decode().splitlines()[-2]
+        assert "[DONE]" in response.read().decode().splitlines()[-2]
         assert process.wait(60) == 0
     finally:
         process.kill()
+
+
+def test_answers_that_cannot_end_or_begin_are_told(tiny: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(tiny) as ending:
+        monkeypatch.setattr(workers, "WAITING", 0)
+        assert post(ending, chat())[1]["error"]["code"] == "overloaded"
+        monkeypatch.undo()
+        response = begin(ending.address, chat(max_tokens=300, stream=True, temperature=2, seed=3)).getresponse()
+        while b'"delta": {"content"' not in response.readline():
+            pass
+        ending.worker.close(0)
+        assert "shutting_down" in response.read().decode().splitlines()[-2]
+        assert post(ending, chat())[1]["error"]["code"] == "shutting_down"
+        wait(lambda: get(ending, "/health")[0] == 503)
+    with serving(tiny) as broken:
+        monkeypatch.setattr(broken.worker, "_begin", None)
+        assert post(broken, chat())[1]["error"]["code"] == "shutting_down"
 
 
 # Its page, and clients that misbehave
@@ -291,6 +307,7 @@ def test_clients_that_misbehave_harm_no_other(tiny: Reader) -> None:
 
         def ask(name: str, kind: float, cut: float) -> None:
             if kind < 0.1:
+                begin(server.address, b"{", **{"Content-Length": "9"}).close()
                 assert post(server, json.dumps(chat(*about(name))).encode()[: int(cut * 500)])[0] == 400
             elif kind < 0.2:
                 connection = begin(server.address, chat(*about(name), max_tokens=8, stream=True))

@@ -28,8 +28,10 @@ def installed(name: str) -> bool:
 def test_curl_asks(server: Server) -> None:
     command = f"curl -sN {server.address}/v1/chat/completions -H Content-Type:application/json -d @-".split()
     run = lambda body: subprocess.run(command, input=json.dumps(body), capture_output=True, text=True).stdout  # noqa: E731
+    streamed = run(chat(stream=True))
+    assert ": read " in streamed
+    assert streamed.endswith("data: [DONE]\n\n")
     assert "Harvard University" in run(chat())
-    assert run(chat(stream=True)).endswith("data: [DONE]\n\n")
 
 
 @pytest.mark.skipif(not installed("langchain_openai"), reason="langchain-openai is not installed")
