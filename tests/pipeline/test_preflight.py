@@ -65,12 +65,15 @@ def test_all_that_a_stage_needs_and_nothing_else_is_said_at_once(settings: schem
     assert list(found) == ["corpus", "reader", "methods", "memory", "writer and labeller and judge", "disk"]
     assert not [note for note in found.values() if note.startswith("!")], found
     corpus, keyless = schema.CorpusSettings("x", "folder", "none/prose.jsonl"), replace(AWAY, api_key_env="NO_SUCH_KEY")
+    taken = settings.detectors | {"mine": schema.DetectorSettings(taken="none/mine")}
     lost = but(settings, reader={"path": "none/there"}, corpus=corpus, judge=AWAY, labeller=keyless)
+    lost = replace(lost, detectors=taken)
     with pytest.raises(UserError) as caught:
         preflight.check(lost, preflight.STAGES)
     first, *faults = str(caught.value).split("\n- ")
-    assert first == "4 things are missing:"
-    for wanted in ("none/prose.jsonl", "reader.path=none/there", "NO_SUCH_KEY", "http://127.0.0.1:9/v1 cannot be"):
+    assert first == "5 things are missing:"
+    for wanted in ("none/prose.jsonl", "reader.path=none/there", "NO_SUCH_KEY", "http://127.0.0.1:9/v1 cannot be",
+                   "detectors.mine.taken is none/mine, but none/mine/seed0/model.safetensors"):  # fmt: skip
         assert sum(wanted in fault for fault in faults) == 1, (wanted, faults)
     preflight.check(lost, {"detectors", "tables"})
     assert set(said(lost, "scores")) == {"answers", "judge"}
@@ -222,6 +225,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
     settings: schema.Config, hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = but(settings, reader=HUB)
+    assert said(config, "documents")["reader"] == "org/m"
     with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
         preflight.check(config, {"generations"})
     sizes = {"model-1.safetensors": 10 * GIB, "model-2.safetensors": 6 * GIB, "model.bin": 99 * GIB}
@@ -236,6 +240,8 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
         assert said(settings, "documents")["disk"] == "about 0 MiB for results, 1.0 GiB are free"
         full = said(but(settings, scale={"test": {"biographies": 10**6}}), "documents")["disk"]
         assert full.startswith("! results take about 11.6 GiB, but 1.0 GiB are free in results;")
+        listed.siblings.clear()
+        assert "has no .safetensors files on the hub; set" in said(config, "generations")["reader"]
     shards = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
     (hub / "model.safetensors.index.json").write_text(json.dumps(shards))
     save_file({"a": torch.zeros(512, 1024)}, hub / "1.safetensors")

@@ -246,6 +246,8 @@ CONTENTS = {
     "twice the same": (f"{RIGHT}\n{RIGHT}", 1),
     "backticks in the reason": (f"```json\n{scored(1, 'uses ``` here')}\n```", 1),
     "a byte order mark": (f"\ufeff{RIGHT}", 1),
+    "nothing": (" ", "empty"),
+    "two answers": (f"{RIGHT} {DRAFT}", "shape"),
     "no answer": (TASK, "shape"),
     "many braces": ("{" * 10**6, "shape"),
     "deep braces": ('{"a": ' * 10**5, "shape"),

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -260,8 +261,9 @@ def test_a_server_that_stays_away_is_named(postgres: Postgres, monkeypatch: pyte
         postgres.kill()
         monkeypatch.setattr(stores, "PATIENCE_SECONDS", 0.2)
         try:
-            with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*answers so far are kept$"):
-                store.get(digest(key("a")))
+            for use in (partial(store.get, digest(key("a"))), lambda: list(store.export())):
+                with pytest.raises(UserError, match=r"^postgresql://.* can no longer be used .*so far are kept$"):
+                    use()
         finally:
             postgres.start()
         assert store.get(digest(key("a"))) == {"n": 1}
@@ -302,6 +304,7 @@ def test_answers_are_listed_exported_and_pruned(place: str, monkeypatch: pytest.
     assert run(place, "prune", "--model", "m", *before).startswith("0 answers removed")
     assert run(place, "prune", "--model", "m").startswith("3 answers removed")
     assert run(place, "export") == ""
+    assert run(place, "list") == f"no answers in {place}\n"
 
 
 def test_command_line_mistakes_are_one_sentence(store: Path) -> None:

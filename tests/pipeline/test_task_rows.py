@@ -2,8 +2,6 @@
 
 import json
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +14,6 @@ from transformers import AutoTokenizer
 from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSetSettings
-from utaca.tasks import metrics
 from utaca.tasks.metrics import rouge_l, rouge_lsum, token_f1
 from utaca.tasks.registry import files_of, task_of
 from utaca.tasks.task import Example
@@ -190,40 +187,13 @@ def test_files_lie_below_the_folder(tmp_path: Path) -> None:
         (rouge_l, "c d. a b", "a b. c d", 100),
         # Nothing in common but the empty word behind the last full stop.
         (rouge_l, "one two three four five. ", "six seven eight. ", 20),
+        # The official code gives up on a sentence of about 1,000 words.
+        pytest.param(rouge_l, "cat " + "dog " * 900, "cat", 200 / 3, id="long"),
+        pytest.param(rouge_l, "cat " + "dog " * 1100, "cat", 0, id="longer"),
     ],
 )
 def test_scores_to_the_digit(score, prediction: str, reference: str, wanted: float) -> None:
     assert score(prediction, [reference]) == pytest.approx(wanted, abs=1e-6)
-
-
-OFFICIAL = """
-from rouge import Rouge
-
-def rouge_score(prediction, ground_truth):
-    return Rouge().get_scores([prediction], [ground_truth], avg=True)["rouge-l"]["f"]
-
-def scorer():
-    try:
-        for count in range(970, 1010):
-            rouge_score("cat " + "dog " * count, "cat")
-    except RecursionError:
-        print(count - 1)
-
-scorer()
-"""
-
-
-def test_rouge_l_fails_on_long_sentences_where_the_official_code_does() -> None:
-    done = subprocess.run([sys.executable, "-c", OFFICIAL], capture_output=True, text=True, check=True)
-    longest = int(done.stdout)
-    assert 985 < longest < 1000
-
-    def deep(depth: int, count: int) -> float:
-        return deep(depth - 1, count) if depth else rouge_l("cat " + "dog " * count, ["cat"])
-
-    for depth in (0, 400):
-        assert deep(depth, longest) == pytest.approx(200 / 3, abs=1e-4)
-        assert deep(depth, longest + 1) == 0
 
 
 @pytest.mark.parametrize("score", [token_f1, rouge_lsum, rouge_l])
@@ -233,12 +203,7 @@ def test_references_are_several_and_the_best_counts(score: Callable[[str, Sequen
         score("cat", "cat")
 
 
-def test_packages_of_other_versions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "VERSIONS", {"rouge": "1.0.0", "rouge-score": "0.1.2"})
-    said = r'rouge 1\.0\.0, which is 1\.0\.1 here; run: pip install "utaca\[benchmarks\]"'
-    with pytest.raises(UserError, match=said):
-        rouge_l("cat", ["cat"])
-
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(package: str) -> str:
         raise metadata.PackageNotFoundError(package)
 
