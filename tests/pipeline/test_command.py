@@ -26,10 +26,11 @@ from serving import DOCUMENT, QUESTION, wait
 from typer.main import get_command
 
 import utaca
-from utaca.app import asking, documents
+from utaca.app import answering, asking, documents
 from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
+from utaca.generation import kept
 from utaca.judging.rules import tasks
 from utaca.judging.rules.server import run as run_rules
 from utaca.readers.load import Reader
@@ -262,7 +263,7 @@ def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
         assert entry.stat().st_size == len(whole)
 
 
-def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path) -> None:
+def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "1"]
 
     def read(name: str, size: str = "1GiB") -> bool:
@@ -279,6 +280,11 @@ def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path) -> None:
     done = ask(*options, "--cache-size", "1000", "--document", "-", stdin=f"d {DOCUMENT}")
     assert "for which the cache has no room; it is not kept" in done.stderr
     assert set(Path("kept").iterdir()) == before
+    monkeypatch.setattr(kept, "save", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr(answering, "detectors", lambda identity: {})
+    done = ask("--cache", "kept", "--max-new-tokens", "1", "--document", "-", stdin=f"d {DOCUMENT}")
+    assert "The document is not kept: the cache kept cannot be written to (disk full)." in done.stderr
+    assert "No detector ships for reader tiny" in done.stderr
 
 
 # The command as a whole

@@ -299,7 +299,7 @@ def test_clients_that_misbehave_harm_no_other(tiny: Reader) -> None:
     def about(name: str) -> tuple[str, str]:
         return f"The hobby of {name} Thompson is golf.{SEA * 25}", f"Summarize the hobby of {name} Thompson."
 
-    with serving(tiny, room=12 << 20) as server:
+    with serving(tiny, room=12 << 20, parallel=8) as server:
         expected = {name: text_of(server, *about(name), max_tokens=8) for name in names}
         assert all(name in text for name, text in expected.items())
         chance, sizes = random.Random(0), []
