@@ -20,11 +20,11 @@ from utaca.data_files import sha256
 from utaca.errors import UserError
 from utaca.settings import runs, schema
 from utaca.settings.checks import identity, load
-from utaca.settings.command import check_config
+from utaca.settings.command import check_config, runs_here
 from utaca.settings.command import read as read_command
 from utaca.settings.compose import compose, groups
-from utaca.settings.machine import free_memory, gpus, take_gpu, visible_gpus
-from utaca.settings.modules import closure
+from utaca.settings.machine import free_gpu_memory, free_memory, gpus, share_source, take_gpu, visible_gpus
+from utaca.settings.modules import closure, code
 
 COMPANY = {
     ("points", "ood_public"): {"detectors": "calibrated"},
@@ -61,6 +61,7 @@ points: {mine: {method: utaca, budget: '3', policy: sub.1}}
     => points: {mine: {budget: 3, trigger: '', base: '', seeds: 1}, infllm-K8: {method: infllm, budget: 8}}
 decode: {test: [infllm-K1]} => decode: {test: [infllm-K1]}
 points: {utaca-K8-sub2: {method: infllm, budget: '5'}} => points: {utaca-K8-sub2: {policy: ''}}
+methods: {llmlingua2: {force_tokens: ['1', x]}} => methods: {llmlingua2: {force_tokens: [1, x]}}
 points: {mine: {method: utaca, budget: '3', policy: sub.1, trigger: margin}} => points: {mine: {trigger: margin}}
 """
 
@@ -132,10 +133,23 @@ decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
 reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML takes for true
+reader: {use: tiny, bars: [{set: biographies, limit: 800}]}
+    => reader.bars[0].limit is 800 but must be a number at least -100.0 and at most 100.0
+reader: {use: tiny, name: x, path: ''} => reader.path is empty
+methods: {h20: {budget: 64}} => unknown config key methods.h20; did you mean methods.h2o?
+answers: '' => answers is empty; name a file
+scale: {test: {budgets: [2, 1]}} => scale.test.budgets is [2, 1] but must be ascending, distinct
+scale: {test: {evidence: []}} => scale.test.evidence is empty; name some of complete, partial, missing
+corpus: 3 => corpus must be the name of an option or a mapping of keys, or a path, as ./articles, not 3
+plan: {secondary: [utaca-K4-sub1]} => plan.secondary is given but plan.primary is empty
+plan: {primary: utaca-K4-sub1, secondary: [utaca-K4-sub1]} => plan names utaca-K4-sub1 twice
+plan: {primary: utaca-K4-sub1 over utaca-K4-sub1} => plan compares utaca-K4-sub1 with itself
+points: {own: {method: utaca, budget: 3, policy: sub.1, base: other}} => points.own.base is 'other' but must be one of
 reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is no text
 judge: {use: gpt_oss_120b, base_url: 'https://me:secret@gpu7/v1'}
     => judge.base_url must not hold a user, a password or a query
 judge: {api_key_env: sk-secret-1} => judge.api_key_env must be
+judge: {api_key_env: [sk-secret-1]} => judge.api_key_env must be a text
 points: {own: {method: infllm, budget: 3, policy: sub.1}}
     => points.own.policy is 'sub.1' but is for method utaca, not infllm
 points: {own: {method: utaca, budget: 3, policy: set.1.prop}} => needs set.N or sub.N
@@ -244,6 +258,8 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     said = rf"another seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
     with pytest.raises(UserError, match=said):
         runs.check(compose(named, root), path.parent)
+    with pytest.raises(UserError, match=r"run\.yaml is no folder, or links to a disk that is not mounted"):
+        runs.check(start, path)
     older = path.read_text().replace("detector_steps", "stepz")
     wrong = {older: r"run\.yaml was written under .*: scale\.detector_steps is missing", "- 1\n": "no saved config"}
     for text, said in wrong.items():
@@ -271,7 +287,7 @@ def test_the_page_and_the_json_schema_are_current_and_shipped_runs_compose(root:
             jsonschema.validate(wrong, described)
 
 
-def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path) -> None:
+def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path, monkeypatch) -> None:
     prose, none, model = tmp_path / "a.txt", tmp_path / "none.txt", tmp_path / "model"
     model.mkdir()
     for path in (prose, model / "config.json", model / "notes.md"):
@@ -279,6 +295,9 @@ def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path) -> 
     config = compose({"reader": {"name": "m", "path": str(model)}, "scale": "paper"}, root)
     made = json.loads(json.dumps(runs.manifest(config, [prose, none], tmp_path)))
     assert made["commit"] == "", "no checkout"
+    for hub in ("x/not-here", "x/y/z"):
+        config["reader"]["path"] = hub
+        assert runs.manifest(config, [], tmp_path)["model"] == {"path": hub, "revision": ""}
     assert made["inputs"] == {str(prose): sha256(prose), str(none): ""}
     assert made["model"] == {"path": str(model), "files": {"config.json": sha256(model / "config.json")}}
     assert made["packages"]["torch"].startswith("2.")
@@ -290,6 +309,10 @@ def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path) -> 
     assert re.fullmatch("[0-9a-f]{40}", first["commit"])
     prose.write_text("more")
     assert [first["dirty"], runs.manifest(config, [], tmp_path)["dirty"]] == [False, True]
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(runs, "_PACKAGES", ["not-installed"])
+    bare = runs.manifest(config, [], tmp_path)
+    assert (bare["commit"], bare["packages"]) == ("", {"not-installed": ""})
 
 
 # What would be misread
@@ -311,17 +334,28 @@ def test_all_faults_are_said_at_once_in_an_options_file_too(root: Path, tmp_path
         "unknown config key reader.nam; did you mean reader.name?",
         "reader.memory.n_local must be a whole number at least 1, not 'few'.",
     }
-    for text, what in (("name: [mine\n", "parsing"), ("name: a\nname: b\n", "constructing")):
+    for text, said in (
+        ("name: [mine\n", "do not compose: while parsing"),
+        ("name: a\nname: b\n", "do not compose: while constructing"),
+        ("[mine]\n", "reader.name is missing; set it to a text"),
+    ):
         (tmp_path / "config" / "reader" / "mine.yaml").write_text(text)
-        with pytest.raises(UserError, match=f"do not compose: while {what}"):
-            compose({"reader": "mine"}, tmp_path)
+        with pytest.raises(UserError, match=said):
+            compose({"reader": {"use": "mine", "path": "x"}}, tmp_path)
+    # An option may leave a key to its users.
+    tiny = (root / "config" / "reader" / "tiny.yaml").read_text()
+    (tmp_path / "config" / "reader" / "mine.yaml").write_text(tiny.replace("name: tiny\n", ""))
+    assert re.fullmatch("quick-m-[0-9a-f]{6}", compose({"reader": {"use": "mine", "name": "m"}}, tmp_path)["run"])
 
 
 def test_a_command_line_is_read_as_snakemake_reads_it_but_for_what_yaml_misreads() -> None:
+    for line in ("-n", "--profile a", "-e dryrun"):
+        assert runs_here(read_command(["snakemake", *line.split()])) == (line == "-n")
     for line, wanted, dry in (
         ("--cores all results/tables --config scale=smoke", ["results/tables"], False),
         ("--cores 1 -np --config scale=smoke seed=3 -- a b", ["a", "b"], True),
         ("--no-such-flag x", ["x"], False),
+        ("--seconds-between-status-checks x", [], False),
     ):
         command = read_command(["/usr/bin/snakemake", *line.split()])
         assert (list(command.targets), command.dryrun) == (wanted, dry)
@@ -381,13 +415,16 @@ json.dump(found, sys.stdout)
 
 def test_what_a_script_loads_is_in_its_closure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    monkeypatch.setenv("PYTHONPATH", "src")
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    share_source(Path("src"))
     done = subprocess.run([sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True)
     scripts = json.loads(done.stdout)
     assert scripts
     for stem, loaded in scripts.items():
         # What the modules of tables load is another matter: test_plan.py.
         assert set(loaded) <= set(closure(Path("workflow/scripts") / f"{stem}.py", Path("src"))), stem
+    digests = {code(Path("workflow/scripts") / f"{stem}.py", Path("src")) for stem in ("pad", "pad", "score")}
+    assert [len(digest) for digest in digests] == [16, 16]
 
 
 def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path: Path) -> None:
@@ -401,3 +438,11 @@ def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path:
     assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("1000000\n")
     assert free_memory(meminfo, tmp_path) == 800_000
+
+
+def test_the_emptiest_gpu_counts_where_the_drivers_tool_is_there(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert free_gpu_memory() is None
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 5\necho 7\necho '[N/A]'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert free_gpu_memory() == 7 * 2**20

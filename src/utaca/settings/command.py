@@ -23,7 +23,9 @@ def read(argv: Sequence[str]) -> Namespace:
 
 def runs_here(command: Namespace) -> bool:
     """Whether a command leaves its jobs on this machine: by no executor or profile."""
-    profiles = {command.workflow_profile, command.profile}
+    # Snakemake 9.27 has a list here, earlier releases one name.
+    named = command.profile or []
+    profiles = {command.workflow_profile, *([named] if isinstance(named, str) else named)}
     return command.executor in (None, "local") and profiles <= {None, "default"}
 
 

@@ -167,10 +167,8 @@ def _merged(base: Any, value: Any, path: str) -> Any:
     return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
 
 
-def _as_endpoint(role: str, base: Any, changes: Any, faults: list[str]) -> Any:
+def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
     """An address makes an endpoint remote, and another model than the option's wants a name of its own."""
-    if not isinstance(changes, Mapping):
-        return changes
     changes, url = dict(changes), changes.get("base_url")
     was_remote = base.get("kind", "remote") == "remote"
     if url and not was_remote:
@@ -183,10 +181,10 @@ def _as_endpoint(role: str, base: Any, changes: Any, faults: list[str]) -> Any:
     return changes
 
 
-def _as_reader(base: Any, changes: Any, kept: bool, faults: list[str]) -> tuple[Any, Any]:
+def _as_reader(base: Any, changes: Mapping[str, Any], kept: bool, faults: list[str]) -> tuple[Any, Any]:
     """Another model than the option's wants a name of its own, and starts from defaults, unless the option's settings
     are asked for by ``use`` (``kept``): prompt, window, positions and settings of methods would be wrong for it."""
-    if not isinstance(changes, Mapping) or not isinstance(base, Mapping):
+    if not isinstance(base, Mapping):
         return base, changes
     path = str(changes.get("path", base.get("path"))).rstrip("/")
     if path == str(base.get("path")).rstrip("/"):
