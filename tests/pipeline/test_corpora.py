@@ -183,5 +183,3 @@ def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     hub, prose = (CorpusSettings(name=name, source=name) for name in ("wikipedia", "embedded"))
     assert corpora.load(hub, 0, tmp_path) == [{"cache": tmp_path}]
     assert [row["title"] for row in corpora.load(prose, 5, tmp_path)] == list(paper_articles())
-    with pytest.raises(UserError, match=r"corpus\.path is empty"):
-        corpora.check(CorpusSettings(name="own", source="folder"))
