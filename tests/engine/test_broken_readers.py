@@ -1,7 +1,6 @@
 """Folders that hold no whole, plain model: one sentence each, the same when a reader is loaded and before a run."""
 
 import json
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +21,7 @@ from utaca.settings.checks import load as load_config
 from utaca.settings.compose import compose
 
 ROOT = Path(__file__).parents[2]
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS, INDEX, SHARD = "model.safetensors", "model.safetensors.index.json", "model-00001-of-00003.safetensors"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 Break = Callable[[Path], object]
 
@@ -86,19 +85,14 @@ def weights(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
     return lambda folder: save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
 
 
-def shards(lost: str = "", index: Callable[[dict[str, str]], object] = lambda places: places) -> Break:
-    """The weights in two files and an index of them."""
+def shards(*after: Break) -> Break:
+    """The weights in three files and an index of them, and what is done to these then."""
 
     def change(folder: Path) -> None:
-        held = sorted(load_file(folder / WEIGHTS).items())
         (folder / WEIGHTS).unlink()
-        places = {}
-        for number, part in enumerate((held[::2], held[1::2])):
-            save_file(dict(part), folder / f"{number}.safetensors", metadata={"format": "pt"})
-            places |= dict.fromkeys((name for name, _ in part), f"{number}.safetensors")
-        if lost:
-            (folder / lost).unlink()
-        (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": index(places)}))
+        make_reader().model.save_pretrained(folder, max_shard_size="150KB")
+        for each in after:
+            each(folder)
 
     return change
 
@@ -119,11 +113,12 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no weights": (drop(WEIGHTS), "has no weights; add its .safetensors files"),
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
-    "a shard lost": (shards("1.safetensors"), "lacks 1.safetensors, which model.safetensors.index.json names"),
-    "an index of nothing": (shards(index=lambda places: {}), f"{INDEX} has no weight_map"),
-    "an index that promises more": (
-        shards(index=lambda places: places | {"x": "0.safetensors"}),
-        f"lacks x, which {INDEX} says it has",
+    "a shard lost": (shards(drop(SHARD)), f"lacks {SHARD}, which model.safetensors.index.json names"),
+    "an index of nothing": (shards(changed(INDEX, weight_map={})), f"{INDEX} has no weight_map"),
+    "an index that promises more": (shards(changed(INDEX, weight_map={"x": SHARD})), f"x, which {INDEX} says it has"),
+    "rounded weights": (
+        weights(lambda w: w | {"lm_head.weight": w["lm_head.weight"].to(torch.int8)}),
+        "has lm_head.weight as I8: its weights are quantised",
     ),
     # The config
     "bitsandbytes": (
@@ -134,7 +129,16 @@ BROKEN: dict[str, tuple[Break, str]] = {
         changed(CONFIG, auto_map={"AutoModelForCausalLM": "modeling.Mine"}),
         "code of its own, which is never run",
     ),
-    "no config": (drop(CONFIG), "has no config.json"),
+    "no config": (drop(CONFIG), "has no config.json; point reader.path at a Hugging Face model folder"),
+    "a list as config": (write(CONFIG, "[]"), "config.json holds no JSON object; copy or download it anew"),
+    "growing rotation": (
+        changed(CONFIG, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+        "uses dynamic rotary scaling; supported are",
+    ),
+    "a window alone": (
+        changed(CONFIG, model_type="mistral", sliding_window=16),
+        "uses sliding-window attention",
+    ),
     "cut config": (cut(CONFIG), "config.json cannot be read (JSONDecodeError"),
     "no model_type": (changed(CONFIG, model_type=None), "has no model_type"),
     "another family": (
@@ -166,6 +170,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "has a tokenizer that gives token 96",
     ),
     # Chat templates
+    "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is the pointer that Git LFS keeps"),
     "no template": (drop(TEMPLATE), "has no chat template"),
     "a template with an error": (write(TEMPLATE, "{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
     "no text": (write(TEMPLATE, "Hello"), "writes a user's text 0 times"),
@@ -181,18 +186,27 @@ def test_a_folder_that_holds_no_whole_plain_model_is_one_sentence(folder: Path, 
     assert str(folder) in sentence
 
 
-def test_a_path_that_is_no_folder_of_a_model(folder: Path, tmp_path: Path) -> None:
+def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
     assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
-    (tmp_path / "empty").mkdir()
-    assert "has no config.json; point reader.path at a Hugging Face model folder" in refusal(tmp_path / "empty")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-@pytest.mark.parametrize("name", [CONFIG, TOKENIZER, WEIGHTS, "."])
-def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, name: str) -> None:
-    (folder / name).chmod(0)
-    assert ("Permission denied" if name == "." else f"{name} may not be read by this user") in refusal(folder)
-    (folder / name).chmod(0o700)
+@pytest.mark.parametrize("name", [CONFIG, TOKENIZER, WEIGHTS])
+@pytest.mark.parametrize(("error", "words"), [(PermissionError, "may not be read by this user"), (OSError, "anew")])
+def test_a_file_that_may_not_be_read_is_one_sentence(
+    folder: Path, name: str, error: type[OSError], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut(WEIGHTS)(folder)
+    opened = Path.open
+
+    def refuse(path: Path, *how: Any, **options: Any) -> Any:
+        if path == folder / name:
+            raise error(5, "no")
+        return opened(path, *how, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    sentence = refusal(folder)
+    assert sentence.startswith(f"{folder / name} ")
+    assert words in sentence
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
