@@ -2,7 +2,9 @@
 
 import os
 import random
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from transformers import BertConfig, BertForTokenClassification, BertTokenizer
 from utaca.errors import UserError
 from utaca.generation.answers import Answers
 from utaca.methods import build
-from utaca.methods.llmlingua2 import _undisturbed
+from utaca.methods.llmlingua2 import _kind
 from utaca.settings.schema import CLASSIFIER
 
 WORDS = [f"w{i}{'xyz'[: i % 4]}" for i in range(200)]
@@ -88,16 +90,41 @@ def test_a_long_document_is_cut_before_it_is_compressed(classifier: Path) -> Non
         build("llmlingua2", {"model": str(classifier), "budget": 9}).read(reader, document, 100)
 
 
-def test_random_numbers_go_on_as_if_nothing_had_been() -> None:
+class Halving:
+    """In the place of the package's compressor; it seeds all random numbers, as that does."""
+
+    model = SimpleNamespace(eval=lambda: None)
+
+    def load_model(self, *_: object) -> None:
+        random.seed(7), np.random.seed(7), torch.manual_seed(7)
+        os.environ["PYTHONHASHSEED"] = "42"
+
+    def init_llmlingua2(self) -> None:
+        """The last step of making it."""
+
+    def compress_prompt_llmlingua2(self, texts: list[str], rate: float, force_tokens: list[str]) -> dict[str, str]:
+        return {"compressed_prompt": texts[0][: int(rate * len(texts[0]))]}
+
+
+@pytest.mark.parametrize("hashing", [None, "1"])
+def test_what_is_left_is_read_and_random_numbers_go_on_as_before(
+    hashing: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def states() -> tuple[object, ...]:
         drawn = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         return random.getstate(), *drawn, os.environ.get("PYTHONHASHSEED")
 
-    before = states()
-    with _undisturbed():
-        random.seed(7), np.random.seed(7), torch.manual_seed(7)
-        os.environ["PYTHONHASHSEED"] = "42"
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    if hashing:
+        monkeypatch.setenv("PYTHONHASHSEED", hashing)
+    monkeypatch.setitem(sys.modules, "llmlingua", SimpleNamespace(PromptCompressor=Halving))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").touch()
+    reader, method, before = make_reader(), build("llmlingua2", {"model": str(tmp_path), "rate": 0.5}), states()
+    for text in ("a" * 80, reader.encode("a" * 80)):
+        assert method.read(reader, text, 100).tokens[-40:].tolist() == reader.encode("a" * 40).tolist()
     assert states() == before
+    assert [path.name for path in method.files()] == ["config.json", "model.safetensors"]
 
 
 def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -115,3 +142,6 @@ def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
     (tmp_path / "model.safetensors").touch()
     build("llmlingua2", {"model": str(tmp_path), "rate": 1.0}).check(reader)
+    _kind.cache_clear()
+    with pytest.raises(UserError, match="is of type gpt2; known are xlm-roberta, bert"):
+        build("llmlingua2", {"model": str(tmp_path)}).check(reader)

@@ -1,5 +1,8 @@
 """The interface of the methods and full attention; the other methods have files of their own."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 from brute_methods import steps
@@ -10,8 +13,10 @@ from utaca.decoding.options import Decoding
 from utaca.decoding.policies import Set
 from utaca.decoding.triggers import Every
 from utaca.errors import UserError
-from utaca.generation.answers import Answers, loops
-from utaca.methods import build
+from utaca.generation.answers import Answers, _name_loops, loops, side_by_side_room
+from utaca.generation.peak import PeakMemory
+from utaca.methods import build, method_of
+from utaca.settings.schema import PointSettings
 from utaca.trace import Generation
 
 QUESTION = "what is it"
@@ -71,24 +76,6 @@ def test_closed_book_reads_the_question_alone() -> None:
     assert whole.n_context == 150, "their readings are not shared"
 
 
-def test_a_question_that_leaves_no_room_is_refused() -> None:
-    with pytest.raises(UserError, match="has 1024 positions"):
-        Answers(make_reader(), some_tokens(1100)).answer(build("full", {}), QUESTION, 1020)
-
-
-def test_a_shared_reading_is_made_once_and_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = make_reader()
-    methods = [build("full", {}), build("snapkv", {"budget": 40, "window": 4}), build("full", {})]
-    made = []
-    for kind in {type(method) for method in methods}:
-        read = kind.read
-        monkeypatch.setattr(kind, "read", lambda *given, read=read: made.append(given) or read(*given))
-    answers = Answers(reader, some_tokens(120))
-    found = [[t.token for t in answers.answer(method, QUESTION, 8).generation.trace] for method in methods]
-    assert len(made) == 1
-    assert found[0] == found[2] != found[1]
-
-
 @pytest.mark.parametrize("name", ["infllm", *EVERYTHING])
 def test_answers_about_several_documents_in_one_pass_are_those_of_each_alone(name: str) -> None:
     reader, method = make_reader(), build(name, EVERYTHING.get(name, {}))
@@ -102,7 +89,9 @@ def test_answers_about_several_documents_in_one_pass_are_those_of_each_alone(nam
 
 
 @pytest.mark.parametrize("error", [MemoryError(), torch.OutOfMemoryError(), RuntimeError("can't allocate memory: 8 B")])
-def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_lack_of_memory_is_an_answer_and_a_sentence_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     def fail(*_: object) -> None:
         raise error
 
@@ -110,9 +99,21 @@ def test_a_lack_of_memory_is_an_answer(monkeypatch: pytest.MonkeyPatch, error: E
     monkeypatch.setattr(type(full), "state", fail)
     answer = Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
     assert answer.generation == Generation(1, finish="memory")
-    monkeypatch.setattr(type(full), "state", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    sentence = "2 answers do not fit into memory side by side; set generation.together=false"
+    with pytest.raises(UserError, match=sentence), side_by_side_room(2):
+        fail()
+    error = RuntimeError("other")
+    with pytest.raises(RuntimeError, match="other"):
         Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
+    with pytest.raises(RuntimeError, match="other"), side_by_side_room(2):
+        fail()
+
+
+def test_peak_memory_is_that_of_the_process_where_the_system_tells_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utaca.generation.peak._STATUS", Path("nowhere"))
+    with PeakMemory(torch.device("cpu")) as peak:
+        assert peak.bytes == 0
+    assert peak.bytes > 100e6
 
 
 def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +128,9 @@ def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPat
 def test_circles_are_told_from_answers() -> None:
     assert all(loops(tokens) for tokens in ([1, 2, 3] + [7, 8] * 24, [5] * 48, [*range(16)] * 3))
     assert not any(loops(tokens) for tokens in ([5] * 47, [1, *[5] * 47], [*range(17)] * 3))
+    circling = Generation(1, [SimpleNamespace(token=5)] * 48, finish="length")
+    _name_loops(circling)
+    assert circling.finish == "incoherent"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +160,8 @@ def test_bad_settings_are_refused_in_one_sentence(name: str, settings: dict[str,
 
 def test_utaca_asks_of_its_base_what_its_widest_step_needs() -> None:
     sizes = {"n_init": 4, "n_local": 40, "chunk": 30}
-    wide = build("utaca", {"budget": 5000, "base": build("tokenselect", {"budget": 64, **sizes})})
+    point = PointSettings("utaca", budget=5000, policy="set.1", trigger="never", base="tokenselect")
+    wide = method_of(point, {"tokenselect": {"budget": 64, **sizes}})
     with pytest.raises(UserError, match="exceed the 1024 positions"):
         wide.base.check(make_reader())
     with pytest.raises(UserError, match="budget=1000 must be a multiple of block=64"):

@@ -1,5 +1,6 @@
 """Bytes on paper against those that tensors really hold, and against the README."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from torch.utils._pytree import tree_leaves
 
 from utaca.memory import Branch, prefill
 from utaca.methods.full import FullAttention
+from utaca.readers.files import model
 from utaca.readers.load import Reader
-from utaca.settings.schema import MemorySettings
-from utaca.sizes import Sizes, chunks, document_bytes, whole_bytes
+from utaca.settings.schema import MemorySettings, ReaderSettings
+from utaca.sizes import Sizes, Work, chunks, document_bytes, shown_bytes, whole_bytes
 
 SMALL = Sizes(layers=4, heads=8, kv_heads=2, head_size=32, hidden=256, intermediate=896)
 """Of the proportions of an 8B model."""
@@ -78,6 +80,16 @@ def test_bytes_of_full_attention_are_those_that_it_holds() -> None:
     with Held() as held:
         FullAttention().read(reader, some_tokens(length), 100)
     assert 0.9 < held.peak / needed < 1.1
+
+
+def test_a_job_asks_for_its_documents_that_are_read_whole_and_for_embeddings(root: Path) -> None:
+    job = model(
+        ReaderSettings(name="tiny", path=str(root / "data" / "readers" / "tiny"), device="cpu", dtype="float32")
+    )
+    work = Work(documents=1, length=900, tokens=9, points=2)
+    more = job.memory_bytes(replace(work, whole=1)) - job.memory_bytes(work)
+    assert more == pytest.approx(1.25 * whole_bytes(job.sizes, 900, 4))
+    assert shown_bytes(2 * 10**6, 64) - shown_bytes(10**6, 64) == pytest.approx(1.25 * 6 * 64e6)
 
 
 def test_the_readme_tells_the_memory_of_an_8b_reader(root: Path) -> None:
