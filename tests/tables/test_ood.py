@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from configs import decoding, point, reference_config
 
-from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
@@ -172,10 +171,3 @@ def test_another_bar_decodes_nothing_anew(root) -> None:
     usual = load(compose({}, root)).reader
     assert other.bars != usual.bars
     assert identity(other) == identity(usual)
-
-
-def test_an_impossible_bar_is_named(root) -> None:
-    plain = compose({}, root)
-    said = r"reader.bars\[0\].limit is 800 but must be a number at least -100.0 and at most 100.0"
-    with pytest.raises(UserError, match=said):
-        load({**plain, "reader": {**plain["reader"], "bars": [{"set": "biographies", "limit": 800}]}})

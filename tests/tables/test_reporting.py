@@ -17,7 +17,7 @@ from utaca.records.tables import provenance
 from utaca.reporting import render, statistics, words
 from utaca.reporting.points import points
 from utaca.reporting.statistics import Resampled
-from utaca.reporting.table import Table, save
+from utaca.reporting.table import Table, make, read_frame
 from utaca.reporting.tables import detection, endpoints, generation
 from utaca.settings import schema
 
@@ -104,21 +104,10 @@ def test_fewer_than_two_documents_have_neither_interval_nor_p(n: int, seeds: int
     assert np.isnan(share.value) == (n == 0)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
-def test_documents_that_are_all_alike_have_no_interval_of_no_width(share: float) -> None:
-    counts = statistics.resample_counts(20, 200, 0, "x")
-    got = statistics.resampled_ratio(np.full(20, 3 * share), np.full(20, 3.0), counts)
-    assert got.value == pytest.approx(share)
+def test_documents_that_are_all_alike_have_no_interval_of_no_width() -> None:
+    got = statistics.resampled_ratio(np.full(20, 0.3), np.full(20, 3.0), statistics.resample_counts(20, 200, 0, "x"))
+    assert got.value == pytest.approx(0.1)
     assert np.isnan(got.interval).all()
-
-
-def test_resamples_draw_whole_documents():
-    counts = statistics.resample_counts(7, 50, 0, "a")
-    assert counts.shape == (50, 7)
-    assert (counts.sum(1) == 7).all()
-    assert (counts == statistics.resample_counts(7, 50, 0, "a")).all()
-    for other in (statistics.resample_counts(7, 50, 1, "a"), statistics.resample_counts(7, 50, 0, "b")):
-        assert (counts != other).any()
 
 
 def test_documents_and_seeds_are_drawn_together():
@@ -129,6 +118,9 @@ def test_documents_and_seeds_are_drawn_together():
     draws = statistics.Draws(statistics.resample_counts(n, 50, 0, "x"), 0, "x")
     times = draws.seeds("utaca", seeds).astype(int)
     assert (times.sum(1) == seeds).all()
+    assert (draws.documents.sum(1) == n).all(), "whole documents"
+    for other in (statistics.resample_counts(n, 50, 1, "x"), statistics.resample_counts(n, 50, 0, "y")):
+        assert (draws.documents != other).any()
     assert (times != draws.seeds("chained", seeds)).any()
     got = statistics.resampled_ratio(above.ravel(), below.ravel(), draws.cells("utaca", seeds))
     assert got.value == pytest.approx(above.sum() / below.sum())
@@ -160,11 +152,6 @@ def test_p_and_holm():
         assert Resampled(0.0, np.array(resamples)).p == pytest.approx(p, nan_ok=True)
 
 
-def by_detector(path, config) -> pd.DataFrame:
-    """The table of detectors, by their names."""
-    return detection.detection(seen(path), config).set_index("detector")
-
-
 def test_detection_table(detections, config):
     table = detection.detection(seen(detections), config)
     frame = table.set_index("detector")
@@ -181,6 +168,13 @@ def test_detection_table(detections, config):
     assert np.isnan(baseline["ece"])
     assert 0 < ours["ece"] < 1
     assert ours["paper_macc_pct"] == 83.43
+    # Values are told apart from the template.
+    raw = pd.read_parquet(detections).query("detector == 'utaca' and value").dropna(subset="label")
+    assert ours["n_value_tokens"] == len(raw) // 3 < ours["n_tokens"]
+    parts = [[one[name].to_numpy() for name in ("uncertain", "label", "score")] for _, one in raw.groupby("seed")]
+    for column, name, scale in (("auroc", "auroc", 1), ("balanced_accuracy_pct", "balanced_accuracy", 100)):
+        assert ours[f"value_{column}"] == pytest.approx(scale * np.mean([detection_metrics(*x)[name] for x in parts]))
+    assert ours["value_auroc_low"] < ours["value_auroc"] < ours["value_auroc_high"]
     shown = Table.of("detection", table, config)
     header, rows = shown.cells()
     assert rows[2][:2] == ["Evidential Mass (not run)", render.MISSING]
@@ -190,7 +184,7 @@ def test_detection_table(detections, config):
 
 
 def test_differences_are_paired_by_document(detections, config):
-    frame = by_detector(detections, config)
+    frame = detection.detection(seen(detections), config).set_index("detector")
     raw = pd.read_parquet(detections).dropna(subset="label")
     draws = statistics.Draws.of(N_DOCUMENTS, config, "detection")
 
@@ -214,19 +208,6 @@ def test_differences_are_paired_by_document(detections, config):
     expected = np.quantile(drawn, [0.025, 0.975])
     assert (other["auroc_difference_low"], other["auroc_difference_high"]) == pytest.approx(tuple(expected))
     assert np.isnan(frame.loc["UT-ACA", "auroc_difference"])
-
-
-def test_values_are_told_apart_from_the_template(detections, config):
-    row = by_detector(detections, config).loc["UT-ACA"]
-    raw = pd.read_parquet(detections).query("detector == 'utaca' and value").dropna(subset="label")
-    each = [
-        detection_metrics(one["uncertain"].to_numpy(), one["label"].to_numpy(), one["score"].to_numpy())
-        for _, one in raw.groupby("seed")
-    ]
-    assert row["n_value_tokens"] == len(raw) // 3 < row["n_tokens"]
-    for column, name, scale in (("auroc", "auroc", 1), ("balanced_accuracy_pct", "balanced_accuracy", 100)):
-        assert row[f"value_{column}"] == pytest.approx(scale * np.mean([one[name] for one in each]))
-    assert row["value_auroc_low"] < row["value_auroc"] < row["value_auroc_high"]
 
 
 def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections, config, results, monkeypatch):
@@ -261,12 +242,6 @@ def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
     assert both.documents == once.documents
     assert len(both.label) == 2 * len(once.label)
     assert np.bincount(both.document).tolist() == (2 * np.bincount(once.document)).tolist()
-
-
-def test_detectors_must_share_their_tokens(detections, config, tmp_path):
-    write(tmp_path / "short.parquet", "detections", rows_of([detections])[:-1])
-    with pytest.raises(UserError, match="other tokens"):
-        detection.load(tmp_path / "short.parquet")
 
 
 def test_generation_tables(results, config):
@@ -320,13 +295,22 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     assert all("built-in rules" in row[1] for row in rows[:2])
 
 
-def test_lost_documents_are_noticed(results, config, tmp_path):
+def test_lost_rows_are_noticed(results, detections, config, tmp_path):
+    for rows, said in ((rows_of([detections])[:-1], "other tokens"), ([], "holds no verdicts; make it again")):
+        write(tmp_path / "short.parquet", "detections", rows)
+        with pytest.raises(UserError, match=said):
+            detection.load(tmp_path / "short.parquet")
     answers, scores = map(rows_of, results)
-    lost = [row for row in scores if (row["point"], row["document"]) != ("p2", "d3")]
-    with pytest.raises(UserError, match="p2"):
-        generation.generation(inputs(*factories.saved(tmp_path, answers, lost)), config)
-    with pytest.raises(UserError, match="other documents"):
-        generation.generation(inputs(*factories.saved(tmp_path, rows_of(results[0][:1]), scores)), config)
+    fewer, judged = ([x for x in rows if (x["point"], x["document"]) != ("p2", "d3")] for rows in (answers, scores))
+    for answered, scored, said in (
+        (answers, judged, "the scores of operating point p2 cover other documents than its answers"),
+        (rows_of(results[0][:1]), scores, "point p0 cover other documents"),
+        (fewer, judged, "operating point p2 answers other documents than the first"),
+        ([row for row in answers if row["point"] != "p2"], scores, "operating point p2 has scores but no answers"),
+        ([], scores, "holds no answers; make it again"),
+    ):
+        with pytest.raises(UserError, match=said):
+            generation.generation(inputs(*factories.saved(tmp_path, answered, scored)), config)
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
@@ -343,17 +327,18 @@ def test_runs_are_not_mixed(results, config, tmp_path):
 
 
 def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
-    table = Table.of("test", generation.generation(inputs(*results), config), config)
-    files = save(table, tmp_path)
-    assert [path.name for path in files] == ["test.csv", "test.md", "test.tex"]
-    read = pd.read_csv(files[0])
-    assert read["cas_pct"].dtype == np.float64
+    make("test", inputs(*results), config, tmp_path)
+    files = [tmp_path / name for name in ("test.csv", "test.md", "test.tex")]
+    make("curves", {"curve_table": files[:1]}, config, tmp_path / "figures")
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".csv", ".png", ".svg"}
+    assert read_frame(files[0])["cas_pct"].dtype == np.float64
     brief, _, whole = files[1].read_text("utf-8").partition(render.DETAILS)
     assert "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens |" in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
-    assert len(table.cells(folded=False)[0]) == 10, "a clipped comparison shows its gain and note"
+    header, _ = Table.of("test", generation.generation(inputs(*results), config), config).cells(folded=False)
+    assert len(header) == 10, "a clipped comparison shows its gain and note"
     latex = files[2].read_text("utf-8")
     assert "Gap closed" not in brief + latex
     assert "K_max" not in latex.replace(r"$K_{\max}", "").replace("K_{", "")

@@ -160,16 +160,10 @@ def test_scores_are_asked_by_document_once_for_alike_predictions_and_nothing_tel
         review.score_page(scores, [], "A run.")
 
 
-@pytest.mark.parametrize(
-    ("source", "values"),
-    [
-        ("At weekends she loved rock climbing with Dr. Smith.", ("rock  Climbing", "Dr. Smith", "climbing weekends")),
-        ("Ada Lopez was quiet.", ("quiet",)),
-        ("", ("Golf", "padding", "climbing hard and far", "?")),
-    ],
-)
-def test_the_source_is_the_sentence_of_the_biography_with_the_value(source: str, values: tuple[str, ...]):
-    assert {sentence(document("d0"), value) for value in values} == {source}
+def test_the_source_is_the_sentence_of_the_biography_with_half_of_the_words_of_the_value():
+    source = "At weekends she loved rock climbing with Dr. Smith."
+    for value, said in (("climbing weekends", source), ("climbing hard and far", ""), ("?", "")):
+        assert sentence(document("d0"), value) == said
 
 
 # Sheets
@@ -183,7 +177,6 @@ LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Go
     ("row", "old", "new", "said"),
     [
         (LABEL_ROW, "d0", "d7", "row 2: document 'd7', budget 1, step 6 is not in this run"),
-        (LABEL_ROW, "6", "99", "step 99 is not in this run"),
         (LABEL_ROW, "Golf", "Polo", "text ' Golf' in this run, not ' Polo'; the sheet was made for another run"),
         (LABEL_ROW, "1,random", "2,random", "has the label 1 in this run, not 2; the sheet was made for another run"),
         (LABEL_ROW, "0,eve", "3,eve", r"sheet.csv, row 2 has '3' in column human .*less than or equal to 2"),
@@ -207,12 +200,8 @@ def test_a_sheet_with_a_mistake_or_of_another_run_is_refused(tmp_path, row, old,
     path.write_text(path.read_text("utf-8").replace(old, new), encoding="utf-8")
     with pytest.raises(UserError, match=said):
         matched(rows, read_sheet(path, kind))
-
-
-@pytest.mark.parametrize("name", ["none.csv", ""])
-def test_a_sheet_must_be_a_readable_file(tmp_path, name):
     with pytest.raises(UserError, match=r"cannot be read .*; export it from the review page again"):
-        read_sheet(tmp_path / name, Correction)
+        read_sheet(tmp_path, kind)
 
 
 # Tables
@@ -411,41 +400,19 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
 # In the workflow
 
 
-def test_sheets_are_applied_once_they_are_there(tmp_path):
+def test_a_sheet_is_applied_while_it_is_there(tmp_path):
     folder, plan = copy_checkout(tmp_path / "utaca"), planned(ROOT)
-    for split, labels in (("train", LABELS), ("validation", LABELS.slice(0, 0)), ("test", LABELS.slice(0, 9))):
-        for number, path in enumerate(plan.shards(plan.UNCORRECTED, split)):
-            write(folder / path, "labels", labels if number == 0 else labels.slice(0, 0))
-        write(folder / f"{plan.OUT}/documents/{split}.parquet", "documents", [document("d0"), document("d1")])
-    (judged_test,) = plan.judged("test")
-    points = [point.label for point in plan.POINTS["test", "blocks"]]
-    write(folder / judged_test, "scores", [judged("d0", label, "Golf", 0.5) for label in points])
-    pages = [f"{plan.LABELS}/review.html", f"{plan.SCORES}/review.html"]
-    tables = [f"{plan.OUT}/tables/labels.md", f"{plan.OUT}/tables/human.md"]
-    train = f"{plan.LABELS}/train.parquet"
+    for number, path in enumerate(plan.shards(plan.UNCORRECTED, "train")):
+        write(folder / path, "labels", LABELS.slice(0, 0) if number else LABELS)
+    target = f"{plan.LABELS}/train.parquet"
 
-    def run(*targets: str) -> str:
-        """Output of a run in which the stages before are not made again."""
-        rules = ("correct_labels", "review_labels", "review_scores", "table")
-        done = snakemake(folder, "--cores", "1", "--allowed-rules", *rules, "--", *targets)
+    def corrected() -> pa.Table:
+        done = snakemake(folder, "--cores", "1", "--allowed-rules", "correct_labels", "--", target)
         assert done.returncode == 0, done.stdout
-        return done.stdout
+        return read(folder / target, "labels")
 
-    def written() -> str:
-        return "".join((folder / path).read_text(encoding="utf-8") for path in tables)
-
-    run(*pages, *tables)
-    assert all("<!doctype html>" in (folder / page).read_text(encoding="ascii") for page in pages)
-    assert all(no in written() for no in ("no corrections", "no human scores"))
-    assert read(folder / train, "labels").equals(LABELS)
-
+    assert corrected().equals(LABELS)
     sheet = sheet_of(folder / "data/annotations/label_corrections.csv", Correction, label_row())
-    scored = judged("d0", points[0], "Golf") | {"human": 0.4, "annotator": "eve"}
-    sheet_of(folder / "data/annotations/cas_scores.csv", HumanScore, scored)
-    assert "rule review_" not in run(*pages, *tables), "a sheet changes no page"
-    assert read(folder / train, "labels")["source"].to_pylist().count("person") == 1
-    assert "no corrections" not in written()
-    assert all(row in written() for row in ("| train | 19 |", "| all | 1 | 1 | 50.00 | 40.00 |"))
+    assert corrected()["source"].to_pylist().count("person") == 1
     sheet.unlink()
-    run(train)
-    assert read(folder / train, "labels").equals(LABELS)
+    assert corrected().equals(LABELS)

@@ -12,7 +12,7 @@ from configs import decoding, point, reference_config
 from factories import inputs
 
 from utaca.errors import UserError
-from utaca.reporting import palette, statistics
+from utaca.reporting import statistics
 from utaca.reporting.points import label_in_words, name_in_words, points
 from utaca.reporting.table import Table, read_frame, save
 from utaca.reporting.tables import figures, generation, verdict
@@ -181,7 +181,8 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
 
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     few, many, near = utaca((16, 30, 0.1), (96, 900, 0.1), (32, 123, 0.1))
-    table = judged(made(tmp_path, [*INFLLM, few, many]), config)
+    table = judged(made(tmp_path, [*INFLLM, few, many], failed=2), config)
+    assert " 10 judgements failed." in table.caption
     assert table.lead.startswith(
         "**UT-ACA does worse than InfLLM on 20 documents: at the nearest of InfLLM's tokens, for none are equal, on"
     )
@@ -193,29 +194,13 @@ def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     assert "at equal tokens, its CAS differs by -20.0 points" in table.lead, "the point beyond is not averaged"
 
 
-def test_failed_judgements_are_told(tmp_path, config) -> None:
-    files = made(tmp_path, [*INFLLM, *utaca((32, 256, 0.5))], failed=2)
-    assert " 8 judgements failed." in judged(files, config).caption
-
-
-def test_the_figure_shows_every_row_and_the_zero(tmp_path, config, monkeypatch) -> None:
+def test_the_figure_is_a_function_of_the_table_and_of_its_csv_file(tmp_path, config) -> None:
     given = [*INFLLM, *utaca((32, 140, 0.4), (64, 400, 0.4), (96, 4000, 0.4))]
     table = judged(made(tmp_path, given), config)
-    frame, drawn = table.frame, []
-    plain = figures.Figure.savefig
-    monkeypatch.setattr(figures.Figure, "savefig", lambda self, *a, **k: (drawn.append(self), plain(self, *a, **k))[1])
-    paths = figures.differences(frame, tmp_path, config)
+    paths = figures.differences(table.frame, tmp_path, config)
     assert [path.name for path in paths] == ["differences.png", "differences.svg"]
-    (axes,) = drawn[0].axes
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(frame["name"])
-    assert frame["name"].iloc[0] == "UT-ACA, mean of 2"
-    assert axes.lines[0].get_xdata() == [0, 0]
-    low, high = axes.get_xlim()
-    assert low < frame["gain_pct_low"].min()
-    assert high > max(0, frame["gain_pct_high"].max())
-    assert [bar.get_markerfacecolor() for bar in axes.lines if bar.get_marker() == "o"][-1] == palette.WHITE, "beyond"
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in figures.differences(frame, tmp_path, config)] == first
+    assert [path.read_bytes() for path in figures.differences(table.frame, tmp_path, config)] == first
     save(table, tmp_path)
     figures.differences(read_frame(tmp_path / "verdict.csv"), tmp_path, config)
     assert paths[0].read_bytes() == first[0], "an SVG file has more digits than the CSV file"
