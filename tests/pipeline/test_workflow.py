@@ -20,6 +20,9 @@ import pytest
 from commands import BIN, ENVIRONMENT, call, snakemake
 from configs import planned as plan_of
 from conftest import ROOT, copy_checkout
+from server import Call, Reply, Server, chat, completion, serving
+
+from utaca.judging.rules import tasks
 
 PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
@@ -167,6 +170,23 @@ def test_preflight_ends_the_run_before_its_first_job(checkout: Path) -> None:
     assert "Traceback" not in done.stdout
     assert "Finished jobid" not in done.stdout
     assert not locked(checkout)
+
+
+def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
+    folder, key = copy_checkout(tmp_path / "utaca"), "sk-planted-0123456789"
+
+    def script(server: Server, call: Call) -> Reply:
+        return completion(json.dumps(tasks.answer(call.task) if call.task else {"ready": True}))
+
+    with serving(chat(script)) as server:
+        writer = f"{{use: gpt_oss_120b, base_url: '{server.url}', model: m, name: planted, api_key_env: PLANTED}}"
+        settings = ["scale=smoke", f"writer={writer}"]
+        done = snakemake(folder, "--cores", "1", "--config", *settings, "--", "biographies", PLANTED=key)
+    assert done.returncode == 0, done.stdout
+    assert {call.headers["authorization"] for call in server.calls} == {f"Bearer {key}"}
+    assert key not in done.stdout
+    written = [path for path in folder.rglob("*") if path.is_file() and key.encode() in path.read_bytes()]
+    assert [path for path in written if "tests" not in path.parts] == []
 
 
 # One whole run
