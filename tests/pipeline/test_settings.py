@@ -184,7 +184,10 @@ def test_mistakes_are_one_sentence(root: Path, mistake: str) -> None:
 def test_identity_leaves_transport_out(root: Path) -> None:
     host = schema.MemorySettings(storage="host")
     assert repr(host) == repr(schema.MemorySettings()) != repr(schema.MemorySettings(n_local=1)), "journals go by it"
-    judge = identity(load(compose({}, root)))["judge"]
+    plain = identity(load(compose({}, root)))
+    bars = {"use": "tiny", "bars": [{"set": "biographies", "limit": 50}]}
+    assert identity(load(compose({"reader": bars}, root))) == plain, "another bar decodes nothing anew"
+    judge = plain["judge"]
     assert {"model", "temperature", "seed"} <= set(judge)
     assert not {"base_url", "concurrency", "timeout_s", "api_key_env"} & set(judge)
 

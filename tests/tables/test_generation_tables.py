@@ -143,21 +143,6 @@ def test_a_share_of_nothing_is_undefined() -> None:
     assert 0.4 <= low < 0.5 < high <= 0.6
 
 
-def test_points_of_several_seeds_are_one_row(tmp_path, config) -> None:
-    """Its figures are means over seeds and documents, its interval wider than one seed's where seeds differ."""
-    seeds = [("utaca", 64, "sub.16", seed, 300.0 + 40 * seed, 0.3 + 0.2 * seed) for seed in range(4)]
-    answers, scores = made(tmp_path, FIXED + seeds)
-    table = generation.generation(inputs(answers, scores), config)
-    assert list(table["seeds"]) == [0, 0, 0, 4]
-    row = table.iloc[3]
-    each = [brute(answers, scores, f"utaca-K64-sub16-seed{seed}", range(N)) for seed in range(4)]
-    assert row["cas_pct"] == pytest.approx(100 * np.mean([cas for _, cas in each]))
-    assert row["mtokens"] == pytest.approx(np.mean([tokens for tokens, _ in each]))
-    alone = generation.generation(inputs(answers[:4], scores[:4]), config).iloc[3]
-    wide, narrow = (one["cas_pct_high"] - one["cas_pct_low"] for one in (row, alone))
-    assert wide > narrow
-
-
 def test_points_of_another_policy_are_another_curve(tmp_path, config, monkeypatch) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 3.75 * k, 0.8) for policy in ("sub.16", "set.8") for k in (16, 64)]

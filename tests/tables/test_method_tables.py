@@ -79,17 +79,6 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config, m
     assert np.isnan(rows.loc["UT-ACA", "K_max=64, Sub.16"]["difference_pct"])
 
 
-def test_a_trigger_on_another_method_is_a_row_of_its_own(tmp_path, config, monkeypatch) -> None:
-    name = "utaca-retrieval_attention"
-    files, _, own, decoded = both(tmp_path, [*OWN, (name, 512, "sub.128", 0, 300.0, 0.5)])
-    rows = shown("methods", own, decoded, config, monkeypatch).frame.set_index("method")
-    row = rows.loc["UT-ACA on RetrievalAttention"]
-    assert (row["setting"], row["prefill"]) == ("K_max=512 tokens, Sub.128", "quadratic")
-    assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
-    assert row["nearest_utaca"] == "K_max=64, Sub.16", "it is held against UT-ACA as the others are"
-    assert np.isnan(row["paper_cas_pct"])
-
-
 def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config, monkeypatch) -> None:
     *_, own, decoded = both(tmp_path)
     for reader, snapkv, infllm in [("tiny", 23.43, 25.81), ("qwen2_7b", np.nan, 37.77)]:
@@ -101,21 +90,24 @@ def test_the_papers_figures_beside_are_those_of_the_same_reader(tmp_path, config
         assert f"its figure with {'Qwen2-7B' if reader == 'qwen2_7b' else 'Llama-3.1-8B'}" in table.caption
 
 
-def test_failures_are_counted_and_left_out_beside(tmp_path, config, monkeypatch) -> None:
-    files, _, _, decoded = both(tmp_path)
+def test_a_trigger_on_a_method_failures_and_what_did_not_run_have_their_rows(tmp_path, config, monkeypatch) -> None:
+    name = "utaca-retrieval_attention"
+    own = [*OWN, (name, 512, "sub.128", 0, 300.0, 0.5), ("llmlingua2", 0, "", -1, 100.0, 0.4)]
+    files, _, _, decoded = both(tmp_path, own)
     edited(files, "snapkv-512", finish=["memory", "incoherent", *["eos"] * 5])
+    edited(files, "llmlingua2", finish=["not run: needs model X"] * 7, n_generated=[0] * 7)
     whole = shown("methods", points(*files), decoded, config, monkeypatch)
-    row = whole.frame.set_index(["method", "setting"]).loc["SnapKV", "512 tokens"]
+    rows = whole.frame.set_index("method")
+    row = rows.loc["UT-ACA on RetrievalAttention"]
+    assert (row["setting"], row["prefill"]) == ("K_max=512 tokens, Sub.128", "quadratic")
+    assert row["cas_pct"] == pytest.approx(100 * brute(*files, f"{name}-512-sub128-seed0", range(7))[1])
+    assert row["nearest_utaca"] == "K_max=64, Sub.16", "it is held against UT-ACA as the others are"
+    assert np.isnan(row["paper_cas_pct"])
+    row = rows[rows["setting"] == "512 tokens"].loc["SnapKV"]
     assert (row["n_memory"], row["n_incoherent"]) == (1, 1)
     assert row["cas_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(7))[1])
     assert row["cas_whole_pct"] == pytest.approx(100 * brute(*files, "snapkv-512", range(2, 7))[1])
-
-
-def test_what_did_not_run_says_why_and_has_no_figure(tmp_path, config, monkeypatch) -> None:
-    files, _, _, decoded = both(tmp_path, [*OWN, ("llmlingua2", 0, "", -1, 100.0, 0.4)])
-    edited(files, "llmlingua2", finish=["not run: needs model X"] * 7, n_generated=[0] * 7)
-    whole = shown("methods", points(*files), decoded, config, monkeypatch)
-    row = whole.frame.set_index("method").loc["LLMLingua-2"]
+    row = rows.loc["LLMLingua-2"]
     assert row["setting"] == "not run"
     assert row[["cas_pct", "mtokens", "attended", "peak_gib"]].isna().all()
     assert "LLMLingua-2 was not run: needs model X." in whole.caption
@@ -176,15 +168,9 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
         (point("llmlingua2"), {"llmlingua2": {"model": "nowhere"}}, "not run: needs"),
         (point("freqkv", 512), {"freqkv": {"chunk": 64}},
          "not run: method freqkv: budget=512 means a cache of 1020, which exceeds the 700"),
-        (point("window"), {"window": {"budget": 40}},
-         "not run: method window: budget=40 is too small for this document"),
     ],
 )  # fmt: skip
-def test_a_point_that_cannot_be_run_gives_a_row_that_says_why(tmp_path, monkeypatch, refused, settings, finish) -> None:
-    def refuse(self, *_: object) -> None:
-        self.require(False, "budget=40 is too small for this document")
-
-    monkeypatch.setattr("utaca.methods.window.WindowOnly.read", refuse)
+def test_a_point_that_cannot_be_run_gives_a_row_that_says_why(tmp_path, refused, settings, finish) -> None:
     reader, other = make_reader(), point("freqkv", 128)
     reader.settings.positions = 700
     settings = {"freqkv": {"chunk": 64}} | settings

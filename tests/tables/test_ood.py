@@ -11,8 +11,6 @@ from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
-from utaca.settings.checks import identity, load
-from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, OperatingPoint, TaskSetSettings
 from utaca.tasks import asking
 
@@ -164,10 +162,3 @@ def test_scores_are_beside_the_readers_bars(tmp_path) -> None:
     assert table["verdict"].tolist() == ["met", "missed by 0.1", *["missed by 5.0"] * 2, "not measured"]
     assert table["bar"].tolist()[2:4] == [">= 30", "<= 70"]
     assert (table["score_low"][1:4] < table["score"][1:4]).all()
-
-
-def test_another_bar_decodes_nothing_anew(root) -> None:
-    other = load(compose({"reader": {"use": "tiny", "bars": [{"set": "biographies", "limit": 50}]}}, root)).reader
-    usual = load(compose({}, root)).reader
-    assert other.bars != usual.bars
-    assert identity(other) == identity(usual)

@@ -12,7 +12,7 @@ from browser import HOSTILE
 from configs import point, reference_config
 
 from utaca.errors import UserError
-from utaca.records import write
+from utaca.records import trajectory_schema, write
 from utaca.reporting import render, report
 from utaca.reporting.registry import TableEntry
 from utaca.reporting.table import Table, save
@@ -176,13 +176,34 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     measurement(root / "score" / "b.tsv", 20, "512", "15")
     measurement(root / "table" / "test.tsv", 0.2, "NA", "NA")
     measurement(root / "pad.tsv", 1.0, "NA", "NA")
+    # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
+    # A second budget of 3 is tried beside the token under 2, and beside the one that was then rolled back.
+    tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
+    made: dict[str, list] = {"answers": [], "traces": []}
+    for trigger in ("agreement", "agreement.3", ""):
+        of = point("utaca", 4, "sub.1", trigger)
+        for name, length in (("d0", 100), ("d1", 101)):
+            made["answers"].append(factories.answer(name, of, n_context=length, n_generated=5, rollbacks=1))
+            made["traces"] += [
+                factories.step(name, of.label, number, k=k, rolled_back=back) for number, (k, back) in enumerate(tokens)
+            ]
+    agreement, second, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
     used = [{"item": str(number), "failure": None, "answers": []} for number in range(7)]
-    write(tmp_path / "usage.parquet", "usage", used)
-    decoded = ("documents", "trajectories", "validation_answers", "validation_traces", "test_answers")
-    files: dict[str, list[str]] = {key: [] for key in (*decoded, "test_traces", "writer_usage", "labeller_usage")}
-    table = resources.resources(files | {"judge_usage": [str(tmp_path / "usage.parquet")]}, config)
+    made |= {"usage": used, "documents": [factories.long_document("d0", "x", {}, n_tokens=70)]}
+    files = {key: [] for key in ("validation_answers", "validation_traces", "writer_usage", "labeller_usage")}
+    names = dict(zip(made, ("test_answers", "test_traces", "judge_usage", "documents"), strict=True))
+    for kind, rows in made.items():
+        files[names[kind]] = [tmp_path / kind / "test.parquet"]
+        write(files[names[kind]][0], kind, rows)
+    files["trajectories"] = [tmp_path / "trajectories" / "test" / "0.parquet"]
+    expanded = [{"expanded_token": token} for token in (3, None, 4)]
+    write(files["trajectories"][0], "trajectories", expanded, schema=trajectory_schema(8, []))
+    table = resources.resources(files, config)
     frame = table.set_index("stage")
-    assert list(frame.index) == ["pad", "decode_trajectories", "score", "table", "all"]
+    assert list(frame.index) == ["pad", "decode_trajectories", "generate", "score", "table", "all"]
+    counted = frame[["tokens_read", "tokens_generated"]]
+    assert counted.loc["decode_trajectories"].tolist() == [70, 3 + 2]
+    assert counted.loc["generate"].tolist() == [100 + 101, 2 * (agreement + second + utaca)]
     score = frame.loc["score"]
     assert (score["n_jobs"], score["wall_s"], score["longest_s"], score["cpu_s"]) == (2, 30.5, 20, 24.5)
     assert (score["peak_gib"], score["n_requests"]) == (1, 7)
@@ -192,23 +213,3 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     assert everything["wall_s"] == pytest.approx(31.7)
     assert save(Table.of("resources", table, config), tmp_path)
     assert "| decode_trajectories | 0 | – |" in (tmp_path / "resources.md").read_text(encoding="utf-8")
-
-
-def test_passes_that_were_not_accepted_are_counted(tmp_path):
-    # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
-    # A second budget of 3 is tried beside the token under 2, and beside the one that was then rolled back.
-    tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
-    answers, traces = [], []
-    for trigger in ("agreement", "agreement.3", ""):
-        of = point("utaca", 4, "sub.1", trigger)
-        for document, length in (("d0", 100), ("d1", 101)):
-            answers.append(factories.answer(document, of, n_context=length, n_generated=5, rollbacks=1))
-            traces += [
-                factories.step(document, of.label, number, k=k, rolled_back=back)
-                for number, (k, back) in enumerate(tokens)
-            ]
-    for kind, rows in (("answers", answers), ("traces", traces)):
-        write(tmp_path / kind, kind, rows)
-    agreement, second, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
-    expected = 100 + 101, 2 * (agreement + second + utaca)
-    assert resources.answered([tmp_path / "answers"], [tmp_path / "traces"]) == expected

@@ -12,7 +12,7 @@ from conftest import ROOT
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.handwritten import biographies, handwritten
-from utaca.biographies.padding import Padder
+from utaca.biographies.padding import Padder, counter
 from utaca.biographies.sentences import summary
 from utaca.errors import UserError
 from utaca.readers.prompts import Prompts, question
@@ -23,6 +23,7 @@ from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.biographies import Biographies, abstains, gives
 from utaca.tasks.task import Example
 
+TINY = str(ROOT / "data" / "readers" / "tiny")
 BIOGRAPHIES = ROOT / "data" / "biographies" / "handwritten.jsonl"
 
 
@@ -33,7 +34,7 @@ def rows() -> list[dict]:
 
 @pytest.fixture(scope="module")
 def prompts() -> Prompts:
-    return Prompts(load_tokenizer(str(ROOT / "data" / "readers" / "tiny")), "instruct")
+    return Prompts(load_tokenizer(TINY), "instruct")
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +78,12 @@ def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes | None, 
         biographies(bad)
 
 
-def test_the_test_split_takes_the_first_people_and_six_of_their_facts(
-    rows: list[dict], corpus: Path, prompts: Prompts
-) -> None:
+def test_the_test_split_takes_the_first_people_and_six_of_their_facts(rows: list[dict], corpus: Path) -> None:
     found = list(handwritten(BIOGRAPHIES, 3))
     assert [row["person"] for row in found] == [row["person"] for row in rows[:3]]
     for row, original in zip(found, rows, strict=False):
         assert [fact["value"] for fact in row["facts"]] == [fact["value"] for fact in original["facts"][:6]]
-        padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the test")
+        padder = Padder(rows_of(corpus, "corpus"), counter(load_tokenizer(TINY)), "of the test")
         document = padder.document(row, 2000, random.Random(0))
         assert original["text"] in document["text"]
         assert [place["attribute"] for place in document["evidence"]] == [fact["attribute"] for fact in row["facts"]]
@@ -142,13 +141,14 @@ def test_long_documents_hold_several_people_between_prose(rows: list[dict], prom
 def test_a_score_is_the_share_of_what_was_asked(rows: list[dict], prompts: Prompts) -> None:
     task, example = Biographies(), asked(prompts, asked=7)[0]
     right = [summary(x["attribute"], rows[0]["person"], x["value"]) for x in rows[0]["facts"]]
-    assert task.score(" ".join(right), example.references) == 100
-    assert task.score(" ".join(right[1:]), example.references) == pytest.approx(100 * (1 - 1 / len(right)))
-    assert task.score("", example.references) == 0
+    for lost in (0, 1, len(right)):
+        share = 100 * (1 - lost / len(right))
+        assert task.score(" ".join(right[lost:]), example.references) == pytest.approx(share)
     lacking = asked(prompts, evidence=["missing"])[0]
     (fact,) = facts([lacking])
-    assert task.score(summary(fact["attribute"], fact["person"], "unknown"), lacking.references) == 100
-    assert task.score(summary(fact["attribute"], fact["person"], "Rome"), lacking.references) == 0
+    for value, points in (("unknown", 100), ("Rome", 0)):
+        assert task.score(summary(fact["attribute"], fact["person"], value), lacking.references) == points
+    assert task.is_official({"rows": BIOGRAPHIES})
 
 
 def test_found_and_abstained() -> None:

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.settings import Settings, Tiny
 from training.tiny import training
-from training.tiny.examples import SINK, Batch, Examples, Shape
+from training.tiny.examples import Batch, Shape
 from training.tiny.reading import ReadingBatch
 from training.tiny.tokenizer import train_tokenizer
 from training.tiny.training import Stage, train
@@ -66,38 +66,6 @@ def test_training_attends_as_the_engine_does(length: int, n_local: int) -> None:
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_tokenizer([*PROSE, "The hobby of Ann Lee is Chess. Summarize the hobby of Ann Lee."], 400)
-
-
-def test_examples_point_at_the_values(tokenizer) -> None:
-    examples = Examples(tokenizer, PROSE, seed=3)
-    pointed = abstained = 0
-    for _ in range(20):
-        batch = examples.batch(Shape(1, 600, 400, 2, (2, 4)))
-        tokens, weight, source = batch.tokens[0], batch.weight[0], batch.source[0].tolist()
-        for q in range(int(batch.question.max()) + 1):
-            own = (batch.question[0] == q).nonzero().flatten()
-            assert torch.equal(batch.place[0, own], torch.arange(len(own)))
-            answer = int(batch.decoding[0, own].int().argmax()) + 1
-            assert "Summarize the" in tokenizer.decode(tokens[own[:answer]])
-            assert (weight[own[:answer]] == 0).all()
-            assert (weight[own[answer:]] > 0).all()
-        for row, (first, end) in enumerate(source):
-            if first < 0:
-                continue
-            written = tokenizer.decode(tokens[row + 1]).strip()
-            if (first, end) == SINK:
-                abstained += 1
-                answer = tokenizer.decode(tokens[row + 1 : row + 9]).strip()
-                assert answer.startswith("unknown"), answer
-                continue
-            copied = tokenizer.decode(batch.document[0, first:end]).strip()
-            if "\ufffd" in written + copied:  # Part of a character.
-                continue
-            # Token borders may differ by the space or full stop around a value.
-            assert written in copied or copied in written, (copied, written)
-            pointed += copied[:1] == written[:1]
-    assert abstained > 15
-    assert pointed > 300
 
 
 def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, monkeypatch) -> None:
