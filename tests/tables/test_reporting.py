@@ -245,28 +245,24 @@ def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
 
 
 def test_generation_tables(results, config):
-    frame = generation.generation(inputs(*results, "validation"), config, "validation")
+    frame = generation.generation(inputs(*results), config)
     assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     for column, count in (("n_documents", 6), ("n_judgements", 12), ("n_failed_judgements", [0, 1, 0, 0])):
         assert (frame[column] == count).all()
     assert list(frame["mtokens"][:2]) == [32, 64]
     assert frame["seconds_per_token"][0] == pytest.approx(0.1)
-    assert frame["paper_cas_pct"][0] == 91.37
+    assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
+    assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
+    assert frame["infllm_cas_pct"][3] == pytest.approx(frame["cas_pct"][1])
+    assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
+    assert "Llama-3.1-8B" in Table.of("test", frame, config).caption
+    validation = generation.generation(inputs(*results, "validation"), config, "validation")
+    assert (validation["paper_cas_pct"][0], frame["paper_cas_pct"][3]) == (91.37, 45.23)
     frame = generation.tradeoff(inputs(*results), config)
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
     assert (frame["peak_gib"][2], frame["paper_end_to_end_s"][3]) == (6, 98.42)
-
-
-def test_test_table_compares_with_infllm(results, config):
-    frame = generation.generation(inputs(*results), config)
-    assert list(frame["nearest_infllm"]) == ["", "", "K=2", "K=4"]
-    assert frame["difference_pct"][2] == pytest.approx(frame["cas_pct"][2] - frame["cas_pct"][0])
-    assert frame["infllm_cas_pct"][3] == pytest.approx(frame["cas_pct"][1])
-    assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
-    assert frame["paper_cas_pct"][3] == 45.23
-    assert "Llama-3.1-8B" in Table.of("test", frame, config).caption
 
 
 def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
@@ -320,10 +316,8 @@ def test_runs_are_not_mixed(results, config, tmp_path):
     # Other settings; the same rows of the same settings, but of other documents.
     for about, mixed in (({"config": "otherwise"}, other), ({"made_from": [moved]}, scores[0])):
         write(other, "answers", rows_of(answers[1:]), **about)
-        with pytest.raises(UserError) as raised:
+        with pytest.raises(UserError, match=f"(?s)(?=.*{answers[0]}).*{mixed}"):
             generation.generation(inputs([answers[0], other], scores), config)
-        assert str(answers[0]) in str(raised.value)
-        assert str(mixed) in str(raised.value)
 
 
 def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):

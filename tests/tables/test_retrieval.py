@@ -141,21 +141,21 @@ def test_facts_that_do_not_count_are_counted_apart(tmp_path, config, letters, te
     assert (table["n_asked"], table["n_facts"]) == (2, [hobby, major].count(""))
 
 
-def test_either_statement_of_a_fact_will_do(tmp_path, config, letters) -> None:
-    twice, texts = [HOBBY, INITIAL | {"start": 50, "end": 53}], said(("hobby", "Go"))
-    blocks = [[[12], [5], [9]] if number == "".join(texts).index("Go") else [[0]] * 3 for number in range(len(texts))]
-    given: Given = {("infllm-K1", "d"): (texts, blocks)}
-    made = files(tmp_path, [document("d", TEXT, {"hobby": "Chess"}, evidence=twice)], given, letters)
-    (fact,) = retrieval.facts(made, letters, config)
-    assert list(fact.recalled) == [True, True, False]
-
-
-def test_a_value_may_begin_with_bytes_that_are_no_text_yet(tmp_path, config, letters) -> None:
-    texts = ["The hobby of ", PERSON, " is ", "", "", "É", "checs", "."]
-    found = [[[0]]] * 3 + [[[4]]] + [[[0]]] * 4
-    made = files(tmp_path, [document("d", TEXT, {"hobby": "Chess"})], {("infllm-K1", "d"): (texts, found)}, letters)
-    (fact,) = retrieval.facts(made, letters, config)
-    assert list(fact.recalled) == [True]
+@pytest.mark.parametrize(
+    ("texts", "value", "blocks", "evidence", "recalled"),
+    [
+        # Either statement of a fact will do.
+        (said(("hobby", "Go")), -3, [[12], [5], [9]], [HOBBY, INITIAL | {"start": 50, "end": 53}], [True, True, False]),
+        # A value may begin with bytes that are no text yet.
+        (["The hobby of ", PERSON, " is ", "", "", "É", "checs", "."], 3, [[4]], [HOBBY], [True]),
+    ],
+)
+def test_the_step_before_a_value_retrieves_it(tmp_path, config, letters, texts, value, blocks, evidence, recalled):
+    selected = [[[0]] * len(blocks) for _ in texts]
+    selected[value] = blocks
+    one = document("d", TEXT, {"hobby": "Chess"}, evidence=evidence)
+    (fact,) = retrieval.facts(files(tmp_path, [one], {("infllm-K1", "d"): (texts, selected)}, letters), letters, config)
+    assert list(fact.recalled) == recalled
 
 
 # Against a restatement

