@@ -125,7 +125,7 @@ def steps(
 
 
 class Case:
-    """A reader of random shape with its loop; a subclass adds a document, a prompt and an answer.
+    """A reader of random shape with its loop; a subclass adds a document, a prompt, an answer and their logits.
 
     ``quiet`` scales its queries.
     """
@@ -137,8 +137,12 @@ class Case:
             layer.self_attn.q_proj.weight.data *= quiet
         self.loop = Loop(self.reader.model)
 
-    def found(self, method: Method, budget: int = 0) -> tuple[Tensor, list[float]]:
-        return steps(method, self.reader, self.document, self.prompt, self.answer, budget)
+    def attended(self, method: Method, look: Look, budget: int = 0, **how: int) -> list[float]:
+        """The keys that each step attends to, whose logits are those :meth:`expected` of an attention."""
+        expected = self.expected(look, **how)
+        found, attended = steps(method, self.reader, self.document, self.prompt, self.answer, budget)
+        assert (found - expected).abs().max() < 1e-4
+        return attended
 
 
 def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Sequence[int]) -> list[list[float]]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -39,12 +40,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(whole: Path, tmp_path: Path) -> Path:
     """A copy of it to break."""
     return Path(shutil.copytree(whole, tmp_path / "model"))
-
-
-@pytest.fixture(autouse=True)
-def nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is there to answer what a library asks."""
-    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question on stdin"))
 
 
 def settings_of(path: Path) -> schema.ReaderSettings:
@@ -161,6 +156,10 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     # The tokenizer
     "no tokenizer": (drop(TOKENIZER, "tokenizer_config.json"), "has no tokenizer; add tokenizer.json"),
+    "a folder as tokenizer": (
+        lambda folder: (drop(TOKENIZER)(folder), (folder / TOKENIZER).mkdir()),
+        "tokenizer.json cannot be read (IsADirectoryError",
+    ),
     "no such tokenizer": (write(TOKENIZER, "{}"), "has a tokenizer that cannot be used"),
     "tokens without rows": (
         lambda folder: (
@@ -190,23 +189,11 @@ def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
     assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
 
 
-@pytest.mark.parametrize("name", [CONFIG, TOKENIZER, WEIGHTS])
-@pytest.mark.parametrize(("error", "words"), [(PermissionError, "may not be read by this user"), (OSError, "anew")])
-def test_a_file_that_may_not_be_read_is_one_sentence(
-    folder: Path, name: str, error: type[OSError], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cut(WEIGHTS)(folder)
-    opened = Path.open
-
-    def refuse(path: Path, *how: Any, **options: Any) -> Any:
-        if path == folder / name:
-            raise error(5, "no")
-        return opened(path, *how, **options)
-
-    monkeypatch.setattr(Path, "open", refuse)
-    sentence = refusal(folder)
-    assert sentence.startswith(f"{folder / name} ")
-    assert words in sentence
+def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(CONFIG)(folder)
+    drop(TEMPLATE)(folder)
+    monkeypatch.setattr("utaca.readers.files._is_pointer", Mock(side_effect=PermissionError))
+    assert refusal(folder) == f"{folder / CONFIG} may not be read by this user; change its permissions"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
@@ -219,21 +206,23 @@ def test_weights_that_are_no_models_are_refused_once_they_are_read(folder: Path,
 
 def test_what_is_whole_is_taken(folder: Path) -> None:
     exact = utaca.load_reader(folder, device="cpu").identity
-    shards()(folder)
-    assert utaca.load_reader(folder, device="cpu").identity == exact
-    # Other files of weights beside them are nobody's business.
+    # Other files of weights are nobody's business, nor are the buffers of old files.
     write("consolidated.safetensors", POINTER)(folder)
-    assert utaca.load_reader(folder, device="cpu").identity == exact
-
-
-def test_old_files_and_tied_heads_are_whole(folder: Path) -> None:
     buffers = {f"model.layers.{layer}.self_attn.rotary_emb.inv_freq": torch.ones(8) for layer in range(3)}
-    weights(lambda w: w | buffers)(folder)
-    assert utaca.load_reader(folder, device="cpu")
+    for change in (weights(lambda w: w | buffers), shards()):
+        change(folder)
+        assert utaca.load_reader(folder, device="cpu").identity == exact
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: {name: weight for name, weight in w.items() if name != "lm_head.weight"},
+        lambda w: {name: weight for name, weight in w.items() if name != "model.embed_tokens.weight"},
+        lambda w: {name.removeprefix("model."): weight for name, weight in w.items() if name != "lm_head.weight"},
+    ],
+)
+def test_one_of_two_tied_weights_is_enough_and_the_bodys_name_may_be_left_out(folder: Path, change: Any) -> None:
     changed(CONFIG, tie_word_embeddings=True)(folder)
-    for tied in ("lm_head.weight", "model.embed_tokens.weight"):
-        copy = shutil.copytree(folder, folder.with_name(tied))
-        weights(lambda w, tied=tied: {k: v for k, v in w.items() if k != tied})(copy)
-        assert utaca.load_reader(copy, device="cpu")
-    weights(lambda w: {k.removeprefix("model."): v for k, v in w.items() if k != "lm_head.weight"})(folder)
-    assert utaca.load_reader(folder, device="cpu"), "saved without its head"
+    weights(change)(folder)
+    assert utaca.load_reader(folder, device="cpu")

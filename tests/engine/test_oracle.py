@@ -28,12 +28,8 @@ def answers(root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[
     for kind in KINDS:
         make_reader(kind).model.save_pretrained(folder / kind)
         for floor in FLOORS:
-            requests[kind, floor] = {
-                "model": str(folder / kind),
-                "tokens": some_tokens(300).tolist(),
-                "floor": floor,
-                **SIZES,
-            }
+            about = {"model": str(folder / kind), "tokens": some_tokens(300).tolist(), "floor": floor}
+            requests[kind, floor] = about | SIZES
     command, given = [root / PYTHON, root / "tests" / "oracle.py"], json.dumps(list(requests.values()))
     done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

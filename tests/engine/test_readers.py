@@ -37,7 +37,7 @@ from utaca.methods.snapkv import SnapKV
 from utaca.methods.window import WindowOnly
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES, Family
-from utaca.readers.load import Reader, own_gpu, resolved
+from utaca.readers.load import Reader, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings import schema
@@ -111,28 +111,6 @@ def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 # Prompts
 
 
-@pytest.mark.parametrize("name", sorted(TEMPLATES.keys() - {"llama-3.2"}))  # which writes today's date
-def test_a_conversation_is_what_the_template_writes(name: str) -> None:
-    messages = [("user", "A long text.\n\nWhat is it?"), ("assistant", "It is long."), ("user", "Why is that?")]
-    tokenizer = tokenizer_of(name)
-    prompts = Prompts(tokenizer)
-    text, starts = prompts.conversation(messages)
-    expected = tokenizer.apply_chat_template(
-        [{"role": role, "content": content} for role, content in messages],
-        tokenize=False,
-        add_generation_prompt=True,
-        enable_thinking=False,
-    )
-    assert prompts.with_offsets(text)[0] == ids(tokenizer, expected)
-    assert [text[start:].startswith(content) for start, (_, content) in zip(starts, messages, strict=True)] == [
-        True
-    ] * 3
-    injected = prompts.conversation([("user", tokenizer.eos_token), *messages[1:]])[0]
-    assert prompts.with_offsets(injected)[0].count(tokenizer.eos_token_id) == ids(tokenizer, expected).count(
-        tokenizer.eos_token_id
-    )
-
-
 def test_a_template_or_tokenizer_that_takes_no_such_conversation_says_so() -> None:
     with pytest.raises(UserError, match=r"must alternate.*; send messages in the order"):
         Prompts(tokenizer_of("mistral-7b-v0.2")).conversation([("user", "a"), ("user", "b")])
@@ -143,16 +121,25 @@ def test_a_template_or_tokenizer_that_takes_no_such_conversation_says_so() -> No
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_real_templates_frame_a_prompt_the_same_every_day(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_what_the_template_writes_the_same_every_day(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, end = tokenizer_of(name), {"l": "<|eot_id|>", "m": "</s>"}.get(name[0], "<|im_end|>")
-    prompts, options = Prompts(tokenizer), {"add_generation_prompt": True, "enable_thinking": False}
-    message = [{"role": "user", "content": "@"}]
-    rendered = tokenizer.apply_chat_template(message, tokenize=False, date_string="26 Jul 2024", **options)
+    prompts, message = Prompts(tokenizer), {"role": "user", "content": "@"}
+    options = {"date_string": "26 Jul 2024", "enable_thinking": False, "add_generation_prompt": True}
+    rendered = tokenizer.apply_chat_template([message], tokenize=False, **options)
     assert [prompts.before, prompts.after] == rendered.split("@")
     assert prompts.stop_tokens == {tokenizer.convert_tokens_to_ids(end)}
+    messages = [message, {"role": "assistant", "content": "It is long."}, {"role": "user", "content": "Why is that?"}]
+    expected = ids(tokenizer, tokenizer.apply_chat_template(messages, tokenize=False, **options))
+    for first in ("@", tokenizer.eos_token):
+        contents = [first, "It is long.", "Why is that?"]
+        text, starts = prompts.conversation(list(zip(("user", "assistant", "user"), contents, strict=True)))
+        assert all(text[start:].startswith(one) for start, one in zip(starts, contents, strict=True))
+        encoded = prompts.with_offsets(text)[0]
+        assert encoded.count(tokenizer.eos_token_id) == expected.count(tokenizer.eos_token_id)
+        assert (encoded == expected) == (first == "@")
     someday = SimpleNamespace(now=lambda: SimpleNamespace(strftime=lambda form: "1 April 1999"))
     monkeypatch.setattr(chat_template_utils, "datetime", someday)
-    assert ("1 April 1999" in tokenizer.apply_chat_template(message, tokenize=False)) == (name == "llama-3.2")
+    assert ("1 April 1999" in tokenizer.apply_chat_template([message], tokenize=False)) == (name == "llama-3.2")
     if not name.startswith("mistral"):  # whose templates write whatever token the tokenizer ends texts with
         # A base model's tokenizer under the template of its instruct version.
         tokenizer.eos_token = TEMPLATES[name]["added_tokens"][0]["content"]
@@ -236,10 +223,6 @@ def test_a_question_behind_a_document_has_no_mark_of_a_first_word(marked: str) -
     document, question = "Emma Thompson was born in Lund.", "Where was Emma born?"
     joint = ids(tokenizer, prompts.before + document + SEPARATOR + question + prompts.after)
     assert prompts.document(document) + prompts.question(question) == joint
-    pieces = tokenizer.convert_ids_to_tokens(prompts.question(question))
-    assert pieces[0].startswith("\n")
-    apart = tokenizer.convert_ids_to_tokens(ids(tokenizer, SEPARATOR + question + prompts.after))
-    assert apart[0].startswith("▁"), "encoded by itself it has one"
 
 
 def test_control_tokens_are_not_made_of_parts_either() -> None:
@@ -348,16 +331,6 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
     assert natural_dtype("cuda", tmp_path / "missing") == "bfloat16"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
-
-
-def test_the_first_gpu_that_no_other_process_uses_becomes_cuda(tmp_path: Path, monkeypatch) -> None:
-    chosen: list[int] = []
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-    held = [own_gpu.__wrapped__() for _ in range(3)]
-    assert (chosen, held[2]) == ([0, 1], None)
 
 
 TINY = partial(utaca.load_reader, "tiny")
