@@ -430,7 +430,7 @@ def test_what_a_script_loads_is_in_its_closure(root: Path, monkeypatch: pytest.M
     assert [len(digest) for digest in digests] == [16, 16]
 
 
-def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path: Path) -> None:
+def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path: Path, monkeypatch) -> None:
     meminfo = tmp_path / "meminfo"
     assert free_memory(meminfo, tmp_path) is None
     meminfo.write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n")
@@ -441,9 +441,7 @@ def test_free_memory_heeds_the_containers_limit_but_not_its_file_cache(tmp_path:
     assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (tmp_path / "memory.max").write_text("1000000\n")
     assert free_memory(meminfo, tmp_path) == 800_000
-
-
-def test_the_emptiest_gpu_counts_where_the_drivers_tool_is_there(tmp_path: Path, monkeypatch) -> None:
+    # Of GPUs, the emptiest one counts, where the driver's tool is there.
     monkeypatch.setenv("PATH", str(tmp_path))
     assert free_gpu_memory() is None
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 5\necho 7\necho '[N/A]'\n")

@@ -3,10 +3,12 @@
 import factories
 import pytest
 from configs import point
+from conftest import ROOT
 
 from utaca.errors import UserError
 from utaca.judging.roles import Role
 from utaca.judging.traces import label_traces
+from utaca.settings.compose import compose
 
 END, PART = "<end>", "<part of a character>"
 # The value of the answer is wrong, which tells nothing of a token that it replaced.
@@ -38,15 +40,13 @@ def test_a_replaced_token_is_labelled_as_the_end_of_the_answer(step: int, tried:
         ) | ({"tentative_token": tokens.index(tried)} if number == step else {})
         for number, piece in enumerate(PIECES)
     ]  # fmt: skip
-    endpoint = {"name": "reference", "kind": "reference", "model": "utaca-reference"}
-    labeller = Role.of("labeller", {"labeller": endpoint, "answers": "unused.sqlite"})
+    labeller = Role.of("labeller", compose({}, ROOT))
     rows = label_traces([answer], traces[::-1], [DOCUMENT], decode, labeller).to_pylist()
     expected = dict(enumerate(LABELS, start=1)) | {step: label}
     assert {row["step"]: row["label"] for row in rows} == expected
     row = rows[step - 1]
     assert (row["text"], row["uncertain"]) == ("" if tried in (END, PART) else tried, True)
-    assert row["replaced"] == (tried != PIECES[step])
-    assert (row["source"] == "failed") == (label is None)
+    assert (row["replaced"], row["source"] == "failed") == (tried != PIECES[step], label is None)
     requests = [item["answers"][0]["request"] for item in labeller.used]
     assert len(requests) == len(set(requests)), "what is asked twice is counted once"
     with pytest.raises(UserError, match=r"operating point utaca-K4-sub2 has 11 tokens, its answer 12; decode it again"):
