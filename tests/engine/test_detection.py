@@ -549,8 +549,8 @@ def test_files_of_earlier_versions(tmp_path):
         about = json.loads(file.metadata()["utaca.detector"])
     weights = dict(detector.state_dict())
     older = {key: value for key, value in about["settings"].items() if key not in ("start", "sets", "mixed")}
-    older_about = about | {"settings": older | {"target": {"budget": 16}}}
-    save_file(weights, path, metadata={"utaca.detector": json.dumps(older_about)})
+    older |= {"target": {"budget": 16}}
+    save_file(weights, path, metadata={"utaca.detector": json.dumps(about | {"settings": older})})
     assert load(path).settings == detector.settings
     renamed = {name.removesuffix("_l0"): value for name, value in weights.items()}
     without_reader = {key: value for key, value in about.items() if key != "reader"}

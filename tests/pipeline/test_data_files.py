@@ -53,6 +53,7 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
     [
         ("wordings", "On {v}, {s} {was|were} born.", "On {v} in {w}.", "facts > birth date > entry 1 .*{w} is no slot"),
         ("wordings", "On {v}, {s} {was|were} born.", "{s} {was|were} born.", "entry 1 .*it has {v} 0 times, not once"),
+        ("wordings", "On {v}, {s} {was|were} born.", "On {v} a child came.", "entry 1 .*it has none of {"),
         ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s was born.", "entry 1 .*a brace has no partner"),
         ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s} came", "entry 1 .*does not end in a full stop"),
         ("wordings", "  birth place: |", "  birth date: |", "'birth date' comes twice.*line 96"),
