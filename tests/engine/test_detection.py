@@ -477,6 +477,12 @@ def test_one_sided_data_is_refused(splits, only, message):
         alone(SMALL, (splits[0], replace(one_sided, embedding=one_sided.embedding[:, :5])), steps=1, seed=0)
 
 
+def test_a_loss_that_is_no_number_is_a_sentence(splits, monkeypatch):
+    monkeypatch.setattr(f"{TRAINING}.LEARNING_RATE", 1e30)
+    with pytest.raises(UserError, match="the detector's loss is not finite by step 3; decode its trajectories again"):
+        alone(SMALL, splits, steps=3, seed=0)
+
+
 @pytest.mark.parametrize("changes", [{}, {"lstm": False, "classes": 2}])
 def test_a_warm_start_goes_on_from_the_weights_of_a_detector(splits, changes, monkeypatch):
     settings = replace(SMALL, **changes)

@@ -9,6 +9,7 @@ from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import gguf as format
 import pytest
@@ -143,16 +144,11 @@ def test_the_hub_is_asked_first(wheels: Path, tmp_path: Path, monkeypatch: pytes
     assert asked == [("someone/small", "small.gguf", "main")]
 
 
-def pip(monkeypatch: pytest.MonkeyPatch, returncode: int, stdout: str = "", stderr: str = "") -> list[list[str]]:
-    """What pip is called with, which answers so."""
-    calls: list[list[str]] = []
-
-    def answer(arguments: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        calls.append(arguments)
-        return subprocess.CompletedProcess(arguments, returncode, stdout, stderr)
-
-    monkeypatch.setattr(subprocess, "run", answer)
-    return calls
+def pip(monkeypatch: pytest.MonkeyPatch, returncode: int, stdout: str = "", stderr: str = "") -> Mock:
+    """A pip that answers so."""
+    run = Mock(return_value=subprocess.CompletedProcess([], returncode, stdout, stderr))
+    monkeypatch.setattr(subprocess, "run", run)
+    return run
 
 
 def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,11 +158,12 @@ def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: py
         public.fetch(tmp_path / "small.gguf", FILE)
     with pytest.raises(UserError, match=mend):
         public.check_index(FILE)
-    assert {"download", "--no-deps"} <= set(calls[0])
-    assert "install" not in calls[0]
+    first = calls.call_args_list[0].args[0]
+    assert {"download", "--no-deps"} <= {*first}
+    assert "install" not in first
     calls = pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1, 1.0\n")
     public.check_index(FILE)
-    assert "small-part3" in calls[0]
+    assert "small-part3" in calls.call_args.args[0]
     pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1\n")
     with pytest.raises(UserError, match=r"cannot fetch small-part3==1\.0"):
         public.check_index(FILE)
@@ -181,7 +178,7 @@ def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**20))
     with pytest.raises(UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but 1 MiB are free in .*; free some"):
         public.fetch(tmp_path / "small.gguf", FILE.model_copy(update={"size": 2**30}))
-    assert not calls
+    assert not calls.called
     monkeypatch.undo()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written to"):
@@ -222,11 +219,11 @@ def test_a_run_fetches_the_reader_that_is_absent(plan: Any, monkeypatch: pytest.
     assert found["reader"].note == f"{PATH}, 0.5 GiB to be fetched"
     assert not any(each.fault for each in found.values())
     assert not found.keys() & {"lengths", "memory"}, "which ask the reader"
-    assert len(calls) == 1
+    assert calls.call_count == 1
     monkeypatch.setattr(gguf, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'accelerate and gguf.*pip install "utaca\[gguf\]"'):
         preflight.check(plan.SETTINGS, {"documents"})
-    assert len(calls) == 1
+    assert calls.call_count == 1
 
 
 def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
