@@ -124,7 +124,8 @@ def wiki(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleName
 
     def script(server: Server, call: Call) -> Reply:
         if stub.refusals:
-            return Reply(status=stub.refusals.pop(0), headers={"retry-after": "0"})
+            status = stub.refusals.pop(0)
+            return Reply("<p>" if status == 203 else "{}", status=status, headers={"retry-after": "0"})
         title = call.query["titles"].replace("Cinema", "Film" if call.query.get("redirects") else "Cinema")
         page = {"title": title, "missing": True}
         if title in stub.pages:
@@ -163,11 +164,13 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamesp
         (["Law", "Stub"], [], "'Stub' has no usable prose"),
         (["Food"], [403], r"HTTP 403.*corpus=folder.*corpus=embedded"),
         (["Food"], [503] * 4, "HTTP 503"),
+        (["Food"], [200], "gave no text of 'Food'"),
+        (["Food"], [203], "its answer is not JSON"),
     ):
         wiki.refusals = refusals
         with pytest.raises(UserError, match=said):
             wiki.articles(*titles)
-    assert [call.query["titles"] for call in wiki.calls] == ["Law", "Nothing", "Stub", *["Food"] * 5]
+    assert [call.query["titles"] for call in wiki.calls] == ["Law", "Nothing", "Stub", *["Food"] * 7]
     assert len(list(tmp_path.iterdir())) == 1
     with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
         wikipedia.articles(tmp_path, titles=["Food"], api="http://127.0.0.1:9/w/api.php")

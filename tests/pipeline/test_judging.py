@@ -93,7 +93,9 @@ LABELLED = {
     "cut in the attribute": (["The", " hob"], [CHESS], "length", [1, 1], set()),
     "another verb": (["The", " hobby", " of", " Ada", " was", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 0], {4, 5, 6}),
-    "tokens without text": ([*HOBBY, " ", "", "", "é", "", "."], [("hobby", "é")], "eos", [1] * 13, {7, 8, 9}),
+    "cut in the next sentence": ([*sentence(*CHESS), " The", " maj"], [CHESS, ("major", "Law")], "length",
+                                 [1] * 10, {6}),
+    "tokens without text": ([*HOBBY, " ", "", "", "é", "", ".", ""], [("hobby", "é")], "eos", [1] * 14, {7, 8, 9}),
     "nothing": ([], [CHESS], "eos", [0], set()),
 }  # fmt: skip
 
@@ -209,6 +211,8 @@ def test_scores_keep_failures(tasks):
     rows = cas.score([answer], [document(CHESS, ("major", "Law"))], ROLE)
     assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
     assert pa.Table.from_pylist(rows, schema=SCHEMAS["scores"]).num_rows == 2
+    with pytest.raises(UserError, match="document 'd0' was answered but is not in the documents file"):
+        cas.score([answer], [], ROLE)
     assert cas._in_range(cas.Score(score=float("nan"), reason=""))
     assert cas._in_range(cas.Score(score=1.5, reason=""))
 

@@ -21,7 +21,7 @@ from utaca.memory import prefill
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import SCHEMAS, write
-from utaca.reporting.registry import ENTRIES, Files
+from utaca.reporting.registry import Files
 from utaca.reporting.table import Table
 from utaca.reporting.tables import retrieval
 from utaca.settings import schema
@@ -295,16 +295,3 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
     write(made["test_answers"][0], "answers", [])
     with pytest.raises(UserError, match=r"holds no answers"):
         retrieval.facts(made | {"test_scores": []}, letters, config)
-
-
-# In a run
-
-
-def test_only_runs_with_fixed_budgets_on_the_test_split_have_it(config) -> None:
-    fixed, adaptive = point("infllm", 4), point("utaca", 4, "sub.1")
-    for sections, holds in (
-        ({"test": POINTS}, True), ({"validation": [fixed]}, False), ({"test": [adaptive]}, False),
-        ({"methods": [point("snapkv", 512)]}, False), ({"methods": [fixed]}, True),
-    ):  # fmt: skip
-        assert ENTRIES["retrieval"].holds(reference_config(**decoding(**sections))) == holds
-    assert list(retrieval.shown(config)) == ["infllm-K1", "infllm-K4", "utaca-K2-sub1"]

@@ -178,10 +178,8 @@ LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Go
     [
         (LABEL_ROW, "d0", "d7", "row 2: document 'd7', budget 1, step 6 is not in this run"),
         (LABEL_ROW, "Golf", "Polo", "text ' Golf' in this run, not ' Polo'; the sheet was made for another run"),
-        (LABEL_ROW, "1,random", "2,random", "has the label 1 in this run, not 2; the sheet was made for another run"),
         (LABEL_ROW, "0,eve", "3,eve", r"sheet.csv, row 2 has '3' in column human .*less than or equal to 2"),
         (LABEL_ROW, "train", "dev", "has 'dev' in column split .*'train', 'validation' or 'test'"),
-        (LABEL_ROW, "random", "", "sample .*'doubtful' or 'random'"),
         (LABEL_ROW, "eve", " ", "row 2 has ' ' in column annotator"),
         (LABEL_ROW, "human", "person", "no column human; it needs split, document"),
         (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides again what row 2 decided"),

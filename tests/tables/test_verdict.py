@@ -205,21 +205,19 @@ def test_the_figure_is_a_function_of_the_table_and_of_its_csv_file(tmp_path, con
 
 
 def test_a_point_has_one_name(tmp_path, config) -> None:
-    given = [
-        ("infllm", 8, "", "", 128, 0.3), ("utaca", 64, "sub.16", "", 340, 0.5),
-        ("utaca", 64, "sub.16", "chained", 350, 0.5),
-        ("utaca", 64, "set.1", "agreement", 300, 0.5), ("snapkv", 1024, "", "", 1024, 0.5),
-        ("full", 0, "", "", 900, 0.5),
-    ]  # fmt: skip
-    named = [
-        "InfLLM K=8", "UT-ACA K_max=64, Sub.16", "UT-ACA K_max=64, Sub.16 (chained)", "Token agreement K_max=64, Set.1",
-        "SnapKV 1024 tokens", "Full attention",
-    ]  # fmt: skip
-    assert [name_in_words(one, config) for one in points(*made(tmp_path, given))] == named
-    decoded = [point(*settings[:4]) for settings in given]
+    named = {
+        ("infllm", 8, "", "", 128, 0.3): "InfLLM K=8",
+        ("utaca", 64, "sub.16", "", 340, 0.5): "UT-ACA K_max=64, Sub.16",
+        ("utaca", 64, "sub.16", "chained", 350, 0.5): "UT-ACA K_max=64, Sub.16 (chained)",
+        ("utaca", 64, "set.1", "agreement", 300, 0.5): "Token agreement K_max=64, Set.1",
+        ("snapkv", 1024, "", "", 1024, 0.5): "SnapKV 1024 tokens",
+        ("full", 0, "", "", 900, 0.5): "Full attention",
+    }
+    assert [name_in_words(one, config) for one in points(*made(tmp_path, [*named]))] == [*named.values()]
+    decoded = [point(*settings[:4]) for settings in named]
     seeds = [point("utaca", 32, "sub.16", seeds=4), point("utaca", 32, "sub.16", "chained", seeds=4, name="mine")]
     vars(config).update(decoding(test=[*decoded, *seeds]))
-    assert [label_in_words(one.label, config) for one in decoded] == named
+    assert [label_in_words(one.label, config) for one in decoded] == [*named.values()]
     assert label_in_words("utaca-K32-sub16-seed3", config) == "UT-ACA K_max=32, Sub.16 seed 3"
     assert label_in_words("mine-seed3", config) == "UT-ACA K_max=32, Sub.16 (chained) seed 3"
     assert label_in_words("utaca-K9-sub16", config) == "utaca-K9-sub16"

@@ -15,11 +15,8 @@ PROSE = [f"qqq {'qq ' * n}qqqq, qq." for n in range(20, 40)]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "TOLD", 300)
-    monkeypatch.setattr(classifier, "WORDS", 500)
-    monkeypatch.setattr(classifier, "PIECES", 500)
-    monkeypatch.setattr(classifier, "LENGTH", 256)
-    monkeypatch.setattr(classifier, "BATCH", 2)
+    for name, size in {"TOLD": 300, "WORDS": 500, "PIECES": 500, "LENGTH": 256, "BATCH": 2}.items():
+        monkeypatch.setattr(classifier, name, size)
 
 
 def test_it_learns_is_a_function_of_its_seed_and_keeps_facts(tmp_path: Path) -> None:
