@@ -83,7 +83,9 @@ class Halving:
     model = SimpleNamespace(eval=lambda: None)
 
     def load_model(self, *_: object) -> None:
-        random.seed(7), np.random.seed(7), torch.manual_seed(7)
+        random.seed(7)
+        np.random.seed(7)
+        torch.manual_seed(7)
         os.environ["PYTHONHASHSEED"] = "42"
 
     def init_llmlingua2(self) -> None:
