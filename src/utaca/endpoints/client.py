@@ -1,8 +1,8 @@
-"""Ask a server many requests at once: validated answers, kept as they arrive, failures counted by kind.
+"""Send many requests to a server at once: answers are validated and kept as they arrive, failures counted by kind.
 
-An unusable answer is requested again with its fault named, up to ``attempts`` times. The whole exchange is
-kept, so a later run replays it, failures included, without a request; raising ``attempts`` continues where it ended.
-If there was no answer (time-outs, refusals by HTTP, broken bodies), nothing is kept, and a later run asks again.
+After an unusable answer, the next request names the fault of that answer, up to ``attempts`` answers in all. The store
+keeps the whole exchange, so a later run replays the exchange, failures included, without a request, and a run with more
+``attempts`` continues it. If no answer came (time-out, HTTP error, broken body), a later run sends the request again.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """A task under a prompt, and the type of its answer.
+    """A task, the prompt with the instruction for the task, and the type of the answer.
 
     ``key`` names the request in :class:`Outcomes`. ``check`` returns what is wrong with an answer of the right type, as
     the end of the sentence "Your answer ...", or None.
@@ -49,14 +49,14 @@ class Request:
 
     @cached_property
     def messages(self) -> Messages:
-        """The chat messages that put the task."""
+        """The chat messages with the instruction and the task."""
         return self.prompt.messages(self.task)
 
 
 @dataclass
 class Usage:
-    """Cost of a call of :func:`ask`: answers by the server, answers by the store, answers asked for again, sendings
-    repeated for a busy, failing or unreachable server, tokens of the server's answers."""
+    """Cost of a call of :func:`ask`: answers of the server, requests settled by the store, repeats after an unusable or
+    missing answer, requests sent again to a busy, failing or unreachable server, tokens of the server's answers."""
 
     requests: int = 0
     cached: int = 0
@@ -66,7 +66,7 @@ class Usage:
     completion_tokens: int = 0
 
     def in_words(self, endpoint: EndpointSettings) -> str:
-        """The figures as a list for people; with the price if the endpoint has one."""
+        """The figures as one line of text, with the cost in USD if the endpoint has prices."""
         figures = (
             f"{self.cached} from the store, {self.requests} answers sent for, {self.retries} asked again, "
             f"{self.resent} sent again, {self.prompt_tokens} + {self.completion_tokens} tokens"
@@ -90,16 +90,16 @@ class Outcomes:
 
 
 def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path | str, description: str) -> Outcomes:
-    """Ask a server every request, with at most ``endpoint.concurrency`` in flight.
+    """Send all requests to a server, with at most ``endpoint.concurrency`` in flight.
 
-    Answers in ``store``, a file or the URL of a database, are not sent for; new answers are kept there as they arrive;
-    identical requests are sent once. Kinds of failure are "shape", "check", "truncated", "refused", "empty",
-    "reasoning" (and no answer after it), "timeout", "unreachable", "protocol" (no completion in the body) and
-    "http NNN".
+    If ``store`` (path of a file or URL of a database) has the answer, a request is not sent; new answers are stored as
+    they arrive; identical requests are sent once. Kinds of failure are "shape", "check", "truncated", "refused",
+    "empty", "reasoning" (without an answer after it), "timeout", "unreachable", "protocol" (the body has no completion)
+    and "http NNN".
 
     Raises:
-        UserError: more than the share ``endpoint.max_failed`` of the requests failed, as soon as that is certain; the
-            server is gone or refuses key or model; the store cannot be used.
+        UserError: more than the share ``endpoint.max_failed`` of the requests failed (raised as soon as that is
+            certain); the server cannot be reached or refuses the key or the model; the store cannot be used.
     """
     if len({request.key for request in requests}) != len(requests):
         raise ValueError("requests share a key")
@@ -122,7 +122,7 @@ def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path 
 
 
 class _Exchange:
-    """The talk about one request: the next messages, the answers so far, the outcome once there is one."""
+    """The dialogue with the model about one request: next messages, answers so far, the outcome (None until known)."""
 
     def __init__(self, request: Request, endpoint: EndpointSettings) -> None:
         self.request = request
@@ -139,11 +139,11 @@ class _Exchange:
 
     @property
     def identity(self) -> str:
-        """The identity of the next messages in the store."""
+        """The identity under which the store keeps the answer to the next messages."""
         return identity(self._endpoint, self.messages, shape(self.request.answer), self.request.prompt.version)
 
     def answer(self, answer: dict[str, Any]) -> None:
-        """Read an answer: it is the outcome, or the next messages name its fault."""
+        """Read an answer: a usable one or the last attempt gives the outcome; else the next messages name its fault."""
         prompt, completion = reading.tokens(answer)
         self._answers.append({"request": self.digest, "prompt_tokens": prompt, "completion_tokens": completion})
         content, outcome = reading.read(answer, self.request.answer, self.request.check)
@@ -158,21 +158,21 @@ class _Exchange:
         self._put([*self.messages, quoted, {"role": "user", "content": again}])
 
     def miss(self, failure: Failure) -> None:
-        """Go on without an answer: the same messages are next, or the failure is the outcome."""
-        # Counted apart from the answers: a later run, which has the answers alone, must come to the same outcome.
+        """Record that no answer came: the same messages are sent again, or the failure becomes the outcome."""
+        # Misses are counted apart from answers: a later run replays the answers alone, to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:
             self.outcome = failure
 
     def used(self) -> dict[str, Any]:
-        """A row of schema "usage"."""
+        """The row of schema "usage" for this request."""
         failure = self.outcome.kind if isinstance(self.outcome, Failure) else None
         return {"item": self.request.key, "failure": failure, "answers": self._answers}
 
 
 class _Session:
-    """One call of :func:`ask`: brings exchanges to their outcomes, by the store's answers before the server's."""
+    """One call of :func:`ask`: finds the outcome of every exchange, first from the store, then from the server."""
 
     def __init__(
         self, endpoint: EndpointSettings, store: AnswerStore, description: str, exchanges: Sequence[_Exchange]
@@ -184,11 +184,11 @@ class _Session:
         self._exchanges = exchanges
         self._warned: set[str] = set()
         self._n_unreachable = 0
-        # Of identical requests the first is sent; the others get its answer from the store.
+        # Locks by digest: only the first of identical requests is sent; the rest read its answer from the store.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def run(self) -> None:
-        """Bring all exchanges to their outcomes; raises :class:`UserError` as :func:`ask` does."""
+        """Find the outcome of every exchange; raises :class:`UserError` as :func:`ask` does."""
         for exchange in self._exchanges:
             while exchange.outcome is None and (answer := self._store.get(exchange.digest)) is not None:
                 exchange.answer(answer)

@@ -16,14 +16,14 @@ _SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 
 
 def opened(place: str) -> AnswerStore:
-    """The store at ``place``; raises :class:`UserError` for a file that does not exist."""
+    """Open the store at ``place`` (path or URL); raises :class:`UserError` if the file does not exist."""
     if not is_database(place) and not Path(place).is_file():
         raise UserError(f"{place} does not exist; name the answer store: --store results/answers.sqlite")
     return AnswerStore(place)
 
 
 def listed(store: AnswerStore) -> str:
-    """A table of the answers by model, version of the prompt and shape of the answer."""
+    """Format the answers as a table: counts, tokens, seconds and dates per model, prompt version and answer type."""
     answers = ({**row, "prompt": row["version"], "shape": row["schema"].get("title")} for row in store.export())
     rows = pd.DataFrame(answers, columns=["model", "prompt", "shape", "answered", *_SUMS])
     if rows.empty:
@@ -36,14 +36,14 @@ def listed(store: AnswerStore) -> str:
 
 
 def exported(store: AnswerStore, model: str | None) -> Iterator[str]:
-    """The answers with their requests, of one ``model`` or of all, as lines of JSON."""
-    # The escapes of other encodings would not be JSON's.
+    """Yield each answer with its request as a line of JSON; answers of all models if ``model`` is None."""
+    # If stdout is not in UTF, Python's escapes for characters that it cannot encode would not be valid JSON.
     escaped = "utf" not in str(sys.stdout.encoding).lower()
     return (json.dumps(row, ensure_ascii=escaped) for row in store.export() if model in (None, row["model"]))
 
 
 def moment(text: str) -> str:
-    """A point in time as the store writes it, from a date or a date with time (UTC unless it says otherwise)."""
+    """Convert a date, with or without time (UTC unless ``text`` has an offset), to the format of times in the store."""
     try:
         date = datetime.fromisoformat(text)
         date = date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)

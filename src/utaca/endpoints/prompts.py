@@ -1,8 +1,8 @@
-"""Instructions of the roles (writer, labeller, judge), and the messages that put a task to an endpoint.
+"""Instructions of the roles (writer, labeller, judge), and the chat messages that carry a task to an endpoint.
 
-A prompt is the text file next to the module that asks (``judging/cas.txt`` for ``judging/cas.py``): a first line
-``version: <name>``, a blank line, the instruction. Version and instruction are part of every request: an edited prompt
-is asked anew and mixes no old answers in, and the requests of other modules stay as they are.
+A prompt is the text file next to the module that uses it (``judging/cas.txt`` for ``judging/cas.py``): a first line
+``version: <name>``, a blank line, the instruction. Version and instruction are part of every request: after a prompt
+is edited, its requests are sent anew and get no answers to the old prompt; requests of other modules stay the same.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The content of a completion object: its text without reasoning, and the value of the wanted shape in the text."""
+"""Read a completion object: its text without reasoning, and the value of the requested pydantic type in that text."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any
 
 import pydantic
 
-# Where reasoning begins and ends in the texts of servers that leave it there: tags of many makes, gpt-oss's channels,
-# and the remains of channels whose marks are removed.
+# Marks at which reasoning begins or ends, for servers that leave reasoning in the text: tags of many models, channels
+# of gpt-oss, and the channel names that remain if a server removes the special tokens around them.
 _MARK = re.compile(
     r"<\|?/?[\w:]*(think(ing)?|thoughts?|reasoning|reflection|analysis|scratchpad)(\s[^<>]*)?\|?>"
     r"|\[/?THINK(ING)?\]|◁/?think▷|(<\|start\|>\w+)?<\|channel\|?>\s*\w+|<channel\|>"
@@ -24,11 +24,11 @@ _MOST_OBJECTS = 2000
 
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no value, by its kind.
+    """Why a request has no value; ``kind`` is one of those listed at :func:`utaca.endpoints.client.ask`.
 
-    Of an answer that cannot be used, ``complaint`` ends the sentence "Your answer ..." in the next request. If there
-    was no answer, ``reason`` is what the server did instead, as the rest of a sentence that begins with the endpoint;
-    if ``passing``, the same may be asked again, and if ``general``, every other request would meet it too.
+    For an unusable answer, ``complaint`` ends the sentence "Your answer ..." in the next request. If no answer came,
+    ``reason`` says what the server did, as the rest of a sentence that begins with the endpoint. A ``passing`` failure
+    is transient: the request may be sent again. A ``general`` failure would befall every other request too.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Failure:
 
 
 def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
-    """Prompt and completion tokens of a completion object; 0 if the server does not count."""
+    """Numbers of prompt and completion tokens of a completion object; 0 for a number that the server did not report."""
     usage = answer.get("usage")
     counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
     prompt, completion = (count if isinstance(count, int) and 0 <= count < 2**53 else 0 for count in counts)
@@ -49,7 +49,7 @@ def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
 def read(
     answer: Mapping[str, Any], shape: type[pydantic.BaseModel], check: Callable[[Any], str | None] | None = None
 ) -> tuple[str, pydantic.BaseModel | Failure]:
-    """The text of a completion object, and the value in it, which ``check`` may complain of, or its failure."""
+    """Return the text of a completion object, and its value of type ``shape`` or a failure (of ``check`` too)."""
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
     parts = message.get("content")
@@ -74,10 +74,10 @@ def read(
 
 
 def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | Failure:
-    """The one value of a shape in a text, whatever stands around it, or its fault."""
+    """The one value of type ``shape`` in a text, perhaps among other words; a failure if none or several."""
     values: list[pydantic.BaseModel] = []
     failure = Failure("shape")
-    # Only the text as a whole tells what is wrong with an object that is broken.
+    # The text as a whole comes first: for broken JSON, only its error says what is wrong.
     for candidate in [text, *(text[start:end] for start, end in _objects(text))]:
         try:
             values.append(shape.model_validate_json(candidate))
@@ -92,7 +92,7 @@ def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | F
 
 
 def _text(part: Any) -> str:
-    """The text of a part of a message; "" for parts of other kinds."""
+    """The text of a part of a message; "" for a part that is reasoning or not text."""
     if isinstance(part, Mapping) and part.get("type", "text") in ("text", "output_text") and not part.get("thought"):
         part = part.get("text")
         part = part.get("value") if isinstance(part, Mapping) else part
@@ -100,14 +100,14 @@ def _text(part: Any) -> str:
 
 
 def without_reasoning(text: str) -> str:
-    """A text without the reasoning in it; what follows reasoning that does not end is left out."""
+    """Remove the reasoning from a text; reasoning without an end mark extends to the end of the text."""
     text = text.strip().strip("\ufeff")
     objects = list(_objects(text))
     if objects == [(0, len(text))]:
         return text
     begin, end = 0, None
     for mark in _MARK.finditer(text):
-        # A reason in the answer may speak of such marks.
+        # A mark inside a JSON object is quoted by the answer and delimits no reasoning.
         if any(first <= mark.start() < last for first, last in objects):
             continue
         name = mark[0].strip("<>|[]◁▷ \n").lower()
@@ -119,7 +119,7 @@ def without_reasoning(text: str) -> str:
 
 
 def _objects(text: str) -> Iterator[tuple[int, int]]:
-    """Where the outermost JSON objects of a text begin and end."""
+    """Yield the character offsets (start, end) of the outermost JSON objects in a text."""
     end = 0
     for brace in islice(re.finditer("{", text), _MOST_OBJECTS):
         if brace.start() >= end:

@@ -1,7 +1,7 @@
-"""Chat completions of one server: sent again while the server is busy or failing, in the form that it accepts.
+"""Chat completions of one server: a request is repeated while the server is busy or failing, and if it is refused.
 
-Servers differ in the parameters that they take. A parameter that a refusal names is left out or goes under another
-name, and the request is sent again.
+Servers differ in the parameters that they accept. If a refusal names a parameter, the request is sent again with that
+parameter renamed or left out.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from utaca.settings.schema import EndpointSettings
 _REFUSED = (openai.BadRequestError, openai.UnprocessableEntityError)
 _SENT_AGAIN = (408, 409, 429)
 _LONGEST_BACKOFF = 32
-# Every other request would get the same.
+# HTTP status codes that every other request would get too.
 _GENERAL = (401, 402, 404)
-# What may be sent in place of each parameter, one after the other; "": nothing.
+# The forms of each parameter, in the order in which they are tried; "" leaves the parameter out.
 _FORMS = {
     "response_format": ("json_schema", "json_object", ""),
     "max_tokens": ("max_tokens", "max_completion_tokens", ""),
@@ -47,7 +47,7 @@ _NAMES = {
     "max_tokens": r"max[_ ]?(completion[_ ]?)?tokens",
     "top_p": r"top[_ -]?p",
 }
-# A refusal of the number, not of the parameter.
+# Matches a refusal of a parameter's value, after which the parameter itself keeps its form.
 _VALUE = re.compile(
     r"(?is)(?!.*(unsupported|not supported|deprecated))"
     r".*(too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range)"
@@ -56,7 +56,7 @@ _SHOWN_MODELS = 5
 _CHECK_SECONDS = 10.0
 
 Forms = Mapping[str, str]
-"""By parameter the form in which it is sent."""
+"""The form in which each parameter is sent, by the parameter's name."""
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def shape(answer: type[BaseModel]) -> dict[str, Any]:
 
 
 class ChatServer:
-    """A server within an event loop: its client, its pace, and the forms of the parameters that it takes."""
+    """A server within one event loop: the client, the pace, and the forms of the parameters that the server accepts."""
 
     def __init__(self, endpoint: EndpointSettings) -> None:
         """Make a client; errors are those of :func:`utaca.endpoints.transport.connect`."""
@@ -85,7 +85,7 @@ class ChatServer:
         await self._client.close()
 
     async def models(self) -> list[str]:
-        """Names of the models that the server lists; none if it lists none, as not every compatible server does."""
+        """Names of the models that the server lists; empty if it has no list, as is the case for some servers."""
         try:
             async with asyncio.timeout(self._endpoint.timeout_s):
                 page = await self._client.models.list()
@@ -94,9 +94,9 @@ class ChatServer:
             return []
 
     async def answer(self, messages: Messages, kind: type[BaseModel], n_late: int = 0) -> dict[str, Any] | Failure:
-        """The completion object that answers messages in the form of a type; they were late ``n_late`` times.
+        """Request a completion of the messages as JSON of type ``kind``, after ``n_late`` time-outs of these messages.
 
-        A completion without a parameter that the server refuses names the parameter under "left_out".
+        Returns the completion object, with the parameters that the server refused under "left_out", or a failure.
         """
         endpoint = self._endpoint
         try:
@@ -115,9 +115,9 @@ class ChatServer:
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
 
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
-        """Ask in one form after the other until the server takes all parameters of the request.
+        """Try one form of the parameters after another until the server accepts the request.
 
-        The last refusal is raised: if it is about the messages themselves, it persists, and settles nothing for others.
+        If no form is left, the last refusal is raised, and others keep their forms: the messages may be at fault.
         """
         before = forms = self._forms
         reason = ""
@@ -126,10 +126,10 @@ class ChatServer:
                 answer = await self._send(messages, kind, forms, n_late)
                 break
             except _REFUSED as fault:
-                if before is not self._forms:  # Another request has settled what the server takes.
+                if before is not self._forms:  # Another request has found accepted forms.
                     before = forms = self._forms
                     continue
-                # Not every server names what it refuses.
+                # Some servers do not name the refused parameter: response_format is the likeliest.
                 following = _after(forms, fault.response.text)
                 if following is None and not self._answers:
                     following = _next(forms, "response_format")
@@ -158,7 +158,7 @@ class ChatServer:
             body["response_format"] = {"type": form}
             if form == "json_schema":
                 body["response_format"][form] = {"name": kind.__name__, "strict": True, "schema": shape(kind)}
-        # Some servers go on with a request whose client has left, so that the same question comes later still.
+        # Some servers still process a request after its client has left, which delays the repeat: allow twice the time.
         response = await self._post(body, self._endpoint.timeout_s * 2**n_late)
         answer = _completion(response)
         if answer is None:
@@ -172,11 +172,11 @@ class ChatServer:
         return answer | {"left_out": left_out} if left_out else answer
 
     async def _post(self, body: dict[str, Any], seconds: float) -> httpx2.Response:
-        """Send a request within a deadline; again after HTTP 408, 409, 429, 5xx and broken connections.
+        """Send a request with a deadline of ``seconds``; repeat it after HTTP 408, 409, 429, 5xx and lost connections.
 
-        A pause is as long as the server asks for (Retry-After), else ``backoff_s``, doubled each time, less up to a
-        quarter by chance. The last fault is raised if the pauses would exceed ``patience_s``. openai's own retries give
-        up at a Retry-After above two minutes, and count tries in place of seconds.
+        A pause lasts as long as the server requests (Retry-After), else ``backoff_s``, doubled each time and shortened
+        at random by up to a quarter. If the pauses would exceed ``patience_s`` in all, the last error is raised. The
+        retries of the openai client give up at a Retry-After above two minutes, and are limited by number, not seconds.
         """
         endpoint = self._endpoint
         patience, n_resent = endpoint.patience_s, 0
@@ -186,7 +186,7 @@ class ChatServer:
             async with self.pace.turn():
                 sent = time.monotonic()
                 try:
-                    # Over the sending as a whole; a timeout of the transport would start again with every byte.
+                    # The deadline covers the whole request; a timeout of the transport would restart with every byte.
                     async with asyncio.timeout(seconds):
                         # Not chat.completions.create: it walks the body through its types, which costs half the speed.
                         response = await self._client.post("/chat/completions", cast_to=httpx2.Response, body=body)
@@ -207,7 +207,7 @@ class ChatServer:
                     fault, wish = refused, transport.retry_after(refused.response)
                     if refused.status_code == 429:
                         self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
-            # Some servers ask for a pause of 0; at once would be too soon.
+            # Some servers request a pause of 0 seconds, which is too short: the back-off applies instead.
             pause = wish or endpoint.backoff_s * min(2**n_resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
             if pause > patience:
                 raise fault
@@ -217,7 +217,7 @@ class ChatServer:
 
 
 def _after(forms: Forms, refused: str) -> Forms | None:
-    """The forms to try after a refusal: the parameter that it names in its next form; None if it names none."""
+    """The forms to try after a refusal: the parameter named in the refusal gets its next form; None if it has none."""
     places = {
         name: match.start()
         for name in _FORMS
@@ -225,13 +225,13 @@ def _after(forms: Forms, refused: str) -> Forms | None:
     }
     if not places or _VALUE.match(refused):
         return None
-    # Some servers take only one of these two.
+    # Some servers accept either temperature or top_p, but not both.
     name = "top_p" if places.keys() == {"temperature", "top_p"} else min(places, key=lambda name: places[name])
     return _next(forms, name)
 
 
 def _next(forms: Forms, name: str) -> Forms | None:
-    """With the next form of a parameter; None after the last."""
+    """The forms with parameter ``name`` in its next form; None if the parameter has its last form."""
     later = _FORMS[name][_FORMS[name].index(forms[name]) + 1 :]
     return {**forms, name: later[0]} if later else None
 
@@ -240,28 +240,28 @@ def _completion(response: httpx2.Response) -> dict[str, Any] | None:
     """The completion object of a response; None if its body holds none."""
     try:
         answer = response.json()
-        json.dumps(answer, ensure_ascii=False).encode()  # a lone surrogate cannot be kept
+        json.dumps(answer, ensure_ascii=False).encode()  # the store cannot keep a lone surrogate
     except (ValueError, RecursionError):
         return None
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-        # OpenRouter reports a model's failure so.
+        # OpenRouter reports a model's failure by a body without choices.
         return None
     broken = choices[0].get("finish_reason") == "error" or not isinstance(choices[0].get("message"), dict)
     return None if broken else answer
 
 
 class Ready(BaseModel):
-    """The answer that the check asks for; any other will do."""
+    """The type of answer that :func:`check` requests; its content is not checked."""
 
     ready: bool
 
 
 def check(endpoint: EndpointSettings, role: str) -> None:
-    """Make sure that an endpoint can serve its role (writer, labeller or judge): key, address, model, one request.
+    """Check that an endpoint can serve its role (writer, labeller or judge): key, address, model and one request.
 
     Raises:
-        UserError: one sentence with the role and the variable, address or model at fault.
+        UserError: the endpoint cannot; the message names the role and the variable, address or model at fault.
     """
     if endpoint.kind == "remote":
         try:
@@ -274,12 +274,12 @@ async def _check(endpoint: EndpointSettings) -> None:
     patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
         listed = await server.models()
-        # Gateways list patterns, and some servers names with a folder or a tag that need not be asked for.
+        # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
         if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
             names = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")
             raise UserError(f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}")
-        # In the form of the stages' requests, so that what the server refuses of it comes to light before the run.
-        # Some servers take a format of JSON only if the text speaks of JSON.
+        # The request has the form of the stages' requests, so that refused parameters are found before the run.
+        # Some servers accept a JSON response format only if the text mentions JSON.
         message = {"role": "user", "content": 'Reply with the JSON object {"ready": true}, and nothing else.'}
         answer = await server.answer([message], Ready)
         if isinstance(answer, Failure):

@@ -25,10 +25,10 @@ from utaca.settings.schema import EndpointSettings
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
-"""How long the store waits for a busy file, or for a server that went away."""
+"""Seconds that the store waits for a busy file, or for a lost database server to come back."""
 _ROWS_AT_ONCE = 500
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|juicefs|lustre|nfs4?|rclone|smb\w+|sshfs|wekafs)")
-# Answers are told apart by their digest; rowid tells their order.
+# The digest identifies an answer; rowid gives the order of arrival.
 _ANSWERS = sa.Table(
     "answers",
     sa.MetaData(),
@@ -56,17 +56,17 @@ def identity(
 ) -> str:
     """The identity of a request as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
-    Address, key and limits are left out, so that an answer is found again when the server moves. So is what the server
-    refused of the request, a parameter or the response format: the settings ask a model for the same, refused or not,
-    and a run that learns of the refusal only midway has its answers. An answer without a parameter says so, under
-    "left_out".
+    Address, key and limits are left out, so that an answer is found again when the server moves. Parameters and shape
+    are included even if the server refuses a parameter or the response format: the identity depends on the settings
+    alone, and a run that meets the refusal midway still finds its earlier answers. An answer lists the parameters that
+    the server refused under "left_out".
     """
     parts = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
     return json.dumps(parts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def digest(request: str) -> str:
-    """The name in the store of a request, by its :func:`identity`: its SHA-256."""
+    """The key of a request in the store: the SHA-256 of its :func:`identity`, in hexadecimal."""
     return hashlib.sha256(request.encode()).hexdigest()
 
 
@@ -74,15 +74,15 @@ class AnswerStore:
     """Append-only table of raw answers, in an SQLite file or a PostgreSQL database.
 
     Each answer is committed as it arrives: a killed process loses no answer, and several processes may read and write
-    at once. A file is in write-ahead mode, and must lie on a file system that is local to all of them; a database may
-    be used from many machines. If its server goes away, statements wait for it to come back.
+    at once. An SQLite file is in write-ahead mode, and must lie on a file system that is local to all processes; a
+    PostgreSQL database may be used from many machines. If the database server is lost, statements wait for its return.
     """
 
     def __init__(self, place: Path | str) -> None:
         """Open an SQLite file by path or a PostgreSQL database by URL; raises :class:`UserError` on failure."""
         self.place = place
         self._is_server = is_database(str(place))
-        self._opened = False  # Once opened, statements wait for a server that goes away.
+        self._opened = False  # From True on, statements wait for a lost server.
         self._engine = _server_engine(str(place)) if self._is_server else _file_engine(Path(place))
         insert = (postgresql if self._is_server else sqlite).insert
         # A second answer to the same request is ignored.
@@ -112,7 +112,7 @@ class AnswerStore:
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
-            # A server lets only one of several processes make it, and asks for a right to even if it is there.
+            # A server lets only one of several processes create the table, and demands the right even if it exists.
             if not sa.inspect(connection).has_table(_ANSWERS.name):
                 raise
         columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}
@@ -123,15 +123,15 @@ class AnswerStore:
             )
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The raw answer kept under ``key``, the server's completion object, or None."""
+        """The answer kept under the digest ``key``, as the completion object of the server; None if there is none."""
         statement = sa.select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
         answer = self._run(lambda connection: connection.execute(statement).scalar())
         return None if answer is None else json.loads(answer)
 
     def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
-        """Keep a model's answer to a request, by its :func:`identity`, under its :func:`digest`; the first one stays.
+        """Keep a model's answer to the request with identity ``request``, unless the request has an answer already.
 
-        ``tokens`` are those of prompt and completion, ``seconds`` the time of the answer.
+        ``tokens`` are the numbers of prompt and completion tokens, ``seconds`` the time that the answer took.
         """
         row = {
             "digest": digest(request),
@@ -146,9 +146,9 @@ class AnswerStore:
         self._run(lambda connection: connection.execute(self._insert, row))
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """The answers, each as a plain dict with its request and its cost, in the order of their arrival."""
+        """Yield the answers in the order of arrival, each as a plain dict with its request, token counts and time."""
         statement = sa.select(_ANSWERS).order_by(_ANSWERS.c.rowid).execution_options(yield_per=_ROWS_AT_ONCE)
-        # Outside of a transaction PostgreSQL would send all of them at once.
+        # Outside of a transaction PostgreSQL would send all rows at once.
         engine = self._engine.execution_options(isolation_level="SERIALIZABLE")
         try:
             with engine.connect() as connection:
@@ -168,9 +168,9 @@ class AnswerStore:
             raise self._fault(fault) from fault
 
     def prune(self, *, model: str | None, before: str | None, dry_run: bool) -> int:
-        """Remove the answers of a model, those of before a time (ISO 8601, UTC), or those that are both.
+        """Remove the answers of ``model`` from before the time ``before`` (ISO 8601, UTC); None sets no condition.
 
-        Returns their number; if ``dry_run``, they stay.
+        Returns the number of these answers; if ``dry_run``, they are counted but not removed.
         """
         chosen = [] if model is None else [_ANSWERS.c.model == model]
         chosen += [] if before is None else [_ANSWERS.c.answered < before]
@@ -180,14 +180,14 @@ class AnswerStore:
         return self._run(lambda connection: connection.execute(sa.delete(_ANSWERS).where(*chosen)).rowcount)
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
-        """Do one statement, which may be done twice; again while the place is busy or gone, until patience ends."""
+        """Run ``work``, which may run twice; retry for a minute while the file is locked or the server is lost."""
         deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.05
         while True:
             try:
                 with self._engine.connect() as connection:
                     return work(connection)
             except DBAPIError as fault:
-                # SQLite waits for other writers by itself, but not to change to write-ahead mode.
+                # SQLite itself waits for other writers, except when it changes a file to write-ahead mode.
                 passing = "locked" in str(fault.orig)
                 if self._is_server:
                     lost = fault.connection_invalidated or isinstance(fault, OperationalError)
@@ -198,7 +198,7 @@ class AnswerStore:
                 pause = min(2 * pause, 1.0)
 
     def _fault(self, fault: DBAPIError) -> UserError:
-        # In one line, without the statement and its values.
+        # The driver's message in one line; SQLAlchemy's would add the statement and its values.
         words = " ".join(str(fault.orig).split())
         if self._opened:
             return UserError(
@@ -230,7 +230,7 @@ def _file_engine(path: Path) -> sa.Engine:
 
 def _server_engine(place: str) -> sa.Engine:
     url = sa.make_url(place)
-    # SQLAlchemy takes the database as it is written.
+    # SQLAlchemy does not decode percent escapes in the database's name.
     url = url.set(
         drivername="postgresql+psycopg",
         database=unquote(url.database or ""),
@@ -248,7 +248,7 @@ def _server_engine(place: str) -> sa.Engine:
 def _check_local(path: Path) -> None:
     """Raise :class:`UserError` if ``path`` is on a network file system, on which SQLite's write-ahead mode breaks."""
     mounts = [mount for mount in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(mount.mountpoint)]
-    # A later mount hides an earlier one at the same place.
+    # A later mount hides an earlier one at the same mount point.
     mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
@@ -258,9 +258,9 @@ def _check_local(path: Path) -> None:
 
 
 def check(place: str) -> str:
-    """Make sure that the store can be used, before a run depends on it; returns the store in words.
+    """Check that the store can be used, before a run depends on it; returns a description of the store.
 
-    Raises :class:`UserError`. A file that is not there yet is not made.
+    Raises :class:`UserError` if the store cannot be used. A missing file is not created.
     """
     if not is_database(place) and not Path(place).exists():
         _check_local(Path(place))

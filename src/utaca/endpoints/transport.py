@@ -22,10 +22,10 @@ _SHOWN_CHARACTERS = 200
 
 
 def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
-    """Make a client of the endpoint, without deadlines and repeats.
+    """Make a client for the endpoint, without a deadline for answers and without retries.
 
     Raises:
-        UserError: the address is none, or the key's environment variable is not set.
+        UserError: the address is not valid, or the environment variable of the key, proxy or certificates is at fault.
     """
     address, key = endpoint.base_url, api_key(endpoint)
     if fault := address_fault(address):
@@ -33,10 +33,10 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
     try:
-        # With aiohttp's connections a request takes a quarter less of the processor than with httpx's.
+        # A request takes a quarter less processor time over aiohttp's connections than over httpx's.
         http = openai.DefaultAioHttpClient(timeout=timeout, limits=limits)
     except (OSError, ValueError, httpx2.InvalidURL):
-        # Not shown: a proxy's address may hold a password.
+        # The error is not shown: a proxy's address may hold a password.
         raise UserError(
             f"endpoint {endpoint.name}: the proxy (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY) or the certificates "
             "(SSL_CERT_FILE, SSL_CERT_DIR) that the environment names cannot be used; correct the variable, or unset it"
@@ -45,14 +45,14 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
 
 
 def api_key(endpoint: EndpointSettings) -> str:
-    """The key of a remote endpoint, from the environment variable that its config names."""
+    """The key of a remote endpoint, from the environment variable that its config names; "none" if it names none."""
     if not endpoint.api_key_env:
         return "none"
     key = os.environ.get(endpoint.api_key_env, "")
     if not key:
         raise UserError(f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} (its key) is not set")
     if not key.isascii() or not key.isprintable() or " " in key:
-        # As a header it would fail later, in an error that shows it.
+        # As a header, such a key would fail later, in an error that shows the key.
         raise UserError(
             f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} holds no key: a key has no spaces, "
             "line breaks or letters beyond ASCII"
@@ -61,7 +61,7 @@ def api_key(endpoint: EndpointSettings) -> str:
 
 
 def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
-    """A refusal of the server as the rest of a sentence that begins with the role or endpoint; never holds the key."""
+    """Describe a refusal, without the key, as the rest of a sentence that begins with the role or endpoint."""
     place, status = where(endpoint), fault.status_code
     if status in (401, 403):
         key = endpoint.api_key_env
@@ -74,7 +74,7 @@ def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
 
 
 def shown(endpoint: EndpointSettings, text: str) -> str:
-    """The first words of what a server sent, in one line, without the key."""
+    """The first 200 characters of a text from the server, in one line, without the key."""
     words = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     if endpoint.api_key_env:
         words = words.replace(api_key(endpoint), "***")
@@ -82,7 +82,7 @@ def shown(endpoint: EndpointSettings, text: str) -> str:
 
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
-    """Why there was no connection, as the rest of a sentence."""
+    """Say why there was no connection, as the rest of a sentence that begins with the role or endpoint."""
     if untrusted := certificate(fault):
         return (
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
@@ -92,7 +92,7 @@ def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
 
 
 def certificate(fault: BaseException | None) -> str:
-    """The fault of the server's certificate; "" if that is not why there is no connection."""
+    """What is wrong with the server's certificate; "" if ``fault`` has another cause."""
     while fault is not None and not hasattr(fault, "verify_message"):
         # aiohttp wraps ssl.SSLCertVerificationError.
         fault = getattr(fault, "certificate_error", None) or fault.__cause__ or fault.__context__
@@ -100,7 +100,7 @@ def certificate(fault: BaseException | None) -> str:
 
 
 def where(endpoint: EndpointSettings) -> str:
-    """The endpoint's address, and the proxy before it, whose refusals look like the server's."""
+    """The endpoint's address, and the proxy if one is in use: refusals of a proxy look like those of the server."""
     parts, proxies = urlsplit(endpoint.base_url), getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc):
@@ -110,11 +110,11 @@ def where(endpoint: EndpointSettings) -> str:
 
 
 class Pace:
-    """How many requests are in flight at once.
+    """The limit on the number of requests in flight, at most ``most``.
 
-    At most ``most``. HTTP 429 or a deadline halves the number, once for all the requests that were in flight together;
-    each answer raises it again by one in as many answers as it stands at. A pause that the server asks for holds for
-    all requests.
+    HTTP 429 or a missed deadline halves the limit, once for all the requests that were in flight together; each answer
+    raises the limit again by 1 / limit. If the server requests a pause after HTTP 429, no request is sent during that
+    pause.
     """
 
     def __init__(self, most: int) -> None:
@@ -127,12 +127,12 @@ class Pace:
 
     @property
     def width(self) -> int:
-        """Requests that may be in flight now."""
+        """The number of requests that may be in flight now."""
         return int(self._width)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """A place among the requests in flight, once there is one."""
+        """Wait until one more request may be sent; the request counts as in flight until the context ends."""
         async with self._room:
             await self._room.wait_for(lambda: self._in_flight < self.width)
             self._in_flight += 1
@@ -146,11 +146,11 @@ class Pace:
                 self._room.notify_all()
 
     def answered(self) -> None:
-        """Widen the pace after an answer."""
+        """Raise the limit after an answer."""
         self._width = min(float(self._most), self._width + 1 / self._width)
 
     def refused(self, sent: float, pause: float = 0.0) -> None:
-        """Narrow the pace after a request of time ``sent`` (monotonic), and rest ``pause`` seconds."""
+        """Lower the limit after a failed request of monotonic time ``sent``, and send nothing for ``pause`` seconds."""
         now = time.monotonic()
         if sent > self._narrowed:
             self._width, self._narrowed = max(1.0, self._width / 2), now
@@ -158,7 +158,7 @@ class Pace:
 
 
 def retry_after(response: httpx2.Response) -> float | None:
-    """Seconds that the server asks to wait, from a number or a date; None if it asks for nothing, or nonsense."""
+    """Seconds that the server asks to wait, by number or date in a header; None if the header is missing or invalid."""
     for header, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         try:
             seconds = float(response.headers.get(header, "")) * unit
