@@ -1,6 +1,6 @@
-"""``utaca serve``: a reader behind the OpenAI protocol, for every client that speaks it.
+"""``utaca serve``: a reader behind the OpenAI protocol, for every client of this protocol.
 
-What clients send and get is in docs/serve.md. A request passes through six files: ``server`` has the
-routes, ``protocol`` turns the request's body into orders, ``worker`` has documents read (``memories``), prompts scored
-(``scores``) and the answers of all requests decoded together, ``answers`` makes the response.
+docs/serve.md describes requests and responses. A request passes through six files: ``server`` has the routes,
+``protocol`` parses the request's body into orders, ``worker`` reads documents (``memories``), scores prompts
+(``scores``) and decodes the answers of all requests together, ``answers`` builds the response.
 """

@@ -22,7 +22,7 @@ from utaca.trace import Generation, Token
 
 
 class Metrics:
-    """What ``/metrics`` shows."""
+    """The server's metrics, as ``/metrics`` shows them."""
 
     def __init__(self, worker: Worker) -> None:
         self.registry = CollectorRegistry()
@@ -52,7 +52,7 @@ class Metrics:
 
 
 class Reply:
-    """The answer to one request: the jobs of its orders, and what is sent of them."""
+    """The response to one request: it submits a job for each order and sends what the jobs report."""
 
     def __init__(
         self, reader: Reader, worker: Worker, metrics: Metrics, request: CompletionRequest, orders: Sequence[Order]
@@ -85,9 +85,9 @@ class Reply:
             job.cancelled = True
 
     async def _happenings(self) -> AsyncIterator[tuple[int, Progress | Piece]]:
-        """The events of the jobs until all have ended; raises a :class:`Fault` that ends one.
+        """Yield the jobs' events, each with its job's number, until all jobs have ended; raises a job's :class:`Fault`.
 
-        If nobody listens any more, the jobs are cancelled.
+        If a job fails or the caller stops early, the other jobs are cancelled.
         """
         begun: set[int] = set()
         try:
@@ -106,7 +106,7 @@ class Reply:
             self._cancel()
 
     async def whole(self) -> dict[str, Any]:
-        """The object of an answer that is not streamed."""
+        """Return the JSON object of a response that is not streamed."""
         pieces: list[list[Piece]] = [[] for _ in self._jobs]
         async for number, event in self._happenings():
             if isinstance(event, Piece):
@@ -119,7 +119,7 @@ class Reply:
         return self._head | {"choices": choices, "usage": self._usage()}
 
     async def stream(self) -> AsyncIterator[str]:
-        """Server-sent events; how far a document is read is sent as comments, which clients pass over."""
+        """Yield server-sent events; the progress of reading a document is sent as comments, which clients ignore."""
         sent = [0 for _ in self._jobs]
         try:
             for number in range(len(self._jobs) if self._chat else 0):
@@ -143,7 +143,7 @@ class Reply:
         return f"data: {json.dumps(self._head | {'choices': choices} | more)}\n\n"
 
     def _choice(self, number: int, pieces: Sequence[Piece], sent: int = 0) -> dict[str, Any]:
-        """A choice without its text, of the ``pieces`` that are new in it."""
+        """A choice of the response without its text, for new ``pieces``; ``sent`` characters were sent before."""
         order, values, about = self._jobs[number].order, None, {}
         tokens = [piece.token for piece in pieces if piece.token]
         scored = [each for piece in pieces for each in piece.scored]
@@ -173,7 +173,7 @@ class Reply:
         return {"content": [entry(each.token, each.logprob) | {"top_logprobs": tops} for each, tops in pairs]}
 
     def _logprobs(self, start: int, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
-        """Log-probabilities as completions have them; ``start`` is where the first token's text begins."""
+        """Log-probabilities in the format of completions; ``start`` is the character offset of the first token."""
         return {
             "tokens": [self._written(each.token) for each in scored],
             "token_logprobs": [each.logprob for each in scored],
@@ -182,7 +182,7 @@ class Reply:
         }
 
     def _best(self, order: Order, scored: Scored) -> dict[str, float]:
-        """Log-probabilities of the best tokens and the token itself, by text; of equal texts, the best token's."""
+        """Log-probability by text, of the best tokens and the token itself; of equal texts the best token counts."""
         best: dict[str, float] = {}
         for number, logprob in [*scored.best[: order.logprobs], (scored.token, scored.logprob or 0.0)]:
             best.setdefault(self._written(number), logprob)
@@ -200,7 +200,7 @@ class Reply:
 
 
 def _traced(token: Token, block_size: int) -> dict[str, Any]:
-    """A token of a trace. ``blocks`` are those that were retrieved, each with the number of layers that did."""
+    """A token of a trace, for JSON; ``blocks`` has the number of layers that retrieved a block, by block."""
     rejected = token.tentative
     return {
         "text": token.text,
@@ -216,7 +216,7 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
 
 
 def _block_places(reader: Reader, order: Order, generation: Generation) -> dict[int, tuple[int, int, int]]:
-    """Where the blocks that an answer retrieved lie: the message, and where in its text a block begins and ends."""
+    """Places of the blocks that an answer retrieved, by block: index of the message, begin and end in characters."""
     m, places = reader.settings.memory, {}
     layout = Layout(m.n_init, m.n_local, m.block_size)
     for block in {block for token in generation.trace for block in token.selected.flatten().tolist()}:

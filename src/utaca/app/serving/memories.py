@@ -1,10 +1,10 @@
 """Documents that were read, in main or GPU memory, and how a new prompt continues from one of them.
 
 A memory of the same tokens is used as it is. Otherwise the memory with the longest common prefix is copied, up to the
-last pass that ended within the prefix and at a whole number of prefill chunks; only the tokens after it are read. The
-result equals a memory that is read from the beginning, up to rounding (:func:`utaca.memory.prefill.resumed`). Keys and
-values of questions and answers are computed under other budgets, and not reused. A document whose tokens are scored
-continues only from a document whose tokens are scored too.
+last pass that ended within the prefix and at a whole number of prefill chunks; only the tokens after the copy are read.
+The result equals a memory that is read from the beginning, up to rounding (:func:`utaca.memory.prefill.resumed`). Keys
+and values of questions and answers are not reused, because they are computed under other budgets. A document whose
+tokens are scored continues only from a document whose tokens are scored too.
 """
 
 from collections import OrderedDict
@@ -24,10 +24,10 @@ from utaca.settings.schema import OWN, TOKENS
 
 @dataclass(eq=False)
 class StoredDocument:
-    """A document that was read, with the ``scores`` of its tokens if these are wanted.
+    """A document that was read, of ``size`` bytes, with the ``scores`` of its tokens if a client wants the scores.
 
-    ``mass`` has ``memory.attention_mass`` by position, at ends of prefill chunks; ``users`` are the answers under way
-    that need the document.
+    ``mass`` maps the token position at the end of each prefill chunk to ``memory.attention_mass`` at that position;
+    ``users`` is the number of unfinished answers that need the document.
     """
 
     memory: BlockMemory
@@ -38,8 +38,8 @@ class StoredDocument:
 
 
 class Memories:
-    """Documents that were read, ``room`` bytes at most; if more is needed, the one that was used last longest ago
-    leaves, unless an answer under way needs it."""
+    """Documents that were read, at most ``room`` bytes; to make room for a new document, the least recently used
+    documents are removed, except those that unfinished answers need."""
 
     def __init__(self, reader: Reader, room: int) -> None:
         self._reader, self._room = reader, room
@@ -50,11 +50,11 @@ class Memories:
 
     @property
     def size(self) -> int:
-        """Bytes of all documents that are kept."""
+        """Bytes of all stored documents."""
         return sum(stored.size for stored in list(self._documents.values()))
 
     def fault(self, length: int) -> str:
-        """Why a document of ``length`` tokens cannot be read, whatever else leaves; "" if it can."""
+        """Why a document of ``length`` tokens has no room even if all others are removed; "" if it has."""
         size = self._size(length)
         if size <= self._room:
             return ""
@@ -64,16 +64,16 @@ class Memories:
         )
 
     def get(self, key: Hashable) -> StoredDocument | None:
-        """The document that is kept under a key."""
+        """The document stored under a key, or None."""
         if key in self._documents:
             self._documents.move_to_end(key)
         return self._documents.get(key)
 
     def begin(self, tokens: Sequence[int], *, scored: bool = False) -> tuple[StoredDocument, Iterator[int], int] | None:
-        """A document to be read: the passes that read it, and how many of its tokens are copied.
+        """Prepare a new document: return it, the passes that will read it, and the number of its copied tokens.
 
-        Of a ``scored`` one, a question is read under the budget of its answer. None if answers under way need the
-        room. Raises :class:`UserError` as :func:`utaca.prefill`.
+        None if documents of unfinished answers take the room. Questions about a ``scored`` document are read under the
+        budget of the answer. Raises :class:`UserError` in the same cases as :func:`utaca.prefill`.
         """
         size = self._size(len(tokens))
         if sum(stored.size for stored in self._documents.values() if stored.users) + size > self._room:
@@ -82,7 +82,7 @@ class Memories:
         for stored in self._documents.values():
             if (shared := self._shared(ids, stored, scored)) > start:
                 start, source = shared, stored
-        # The source leaves last: it is copied.
+        # The source is removed last, because it is copied below.
         unused = [key for key, stored in self._documents.items() if not stored.users]
         excess = self.size + size - self._room
         for key in sorted(unused, key=lambda key: self._documents[key] is source):
@@ -100,12 +100,12 @@ class Memories:
 
     @staticmethod
     def _shared(ids: Tensor, stored: StoredDocument, scored: bool) -> int:
-        """How many tokens can be copied from a document."""
+        """Number of leading tokens of ``ids`` that can be copied from a stored document."""
         if not stored.mass or (scored and not stored.scores):
             return 0
         length = min(len(ids), len(stored.memory))
         parted = (ids[:length] != stored.memory.tokens[:length]).nonzero()
-        # The score of the token behind those that are copied is copied too.
+        # Copied scores include that of the first token after the copy, which must therefore be equal too.
         common = (int(parted[0]) if len(parted) else length) - scored
         return max((position for position in stored.mass if position <= common), default=0)
 
@@ -119,11 +119,11 @@ class Memories:
             yield position
 
     def keep(self, key: Hashable, stored: StoredDocument) -> None:
-        """Keep a document that was read."""
+        """Store a document that was read."""
         self._documents[key] = stored
 
     def _size(self, length: int) -> int:
-        """Bytes of a document in block memory, with its :attr:`StoredDocument.mass`; scores are small beside them."""
+        """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are negligible beside them."""
         m, reader = self._reader.settings.memory, self._reader
         layers, _, groups, width = reader.shape
         item = reader.dtype.itemsize

@@ -1,14 +1,14 @@
 """Requests of the OpenAI protocol, parsed into orders.
 
-The prompt of an order is a document, which goes into block memory, and a question, which is what follows it:
+Each prompt is split into a document, which goes into block memory, and the question that follows the document:
 
-* The system message and earlier messages are the document. The last message, a user's, is split at its last blank
-  line: what stands before it belongs to the document, the rest is the question. If its content is several text parts,
-  the last part is the question.
+* In a chat, all messages before the last one belong to the document. The last message, which must be the user's, is
+  split at its last blank line: the text before the blank line belongs to the document, the rest is the question. If
+  the last message has several text parts, the last part is the question.
 * A plain prompt, text or token ids, is split at its last blank line too.
-* If nothing stands before a question, its last token alone is the question.
+* If no text precedes the question, only the last token of the prompt is the question.
 
-Where the split falls changes no token of the prompt, only what is read as a document.
+The split changes no token of the prompt; it only decides which tokens are read as the document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,11 +37,11 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 Places = Sequence[tuple[int, int, int]]
-"""Of each token the message that it lies in, and where in its text the token begins and ends; (-1, 0, 0) in none."""
+"""Per token: index of its message, then its begin and end in the message, in characters; (-1, 0, 0): in no message."""
 
 
 class Fault(Exception):  # noqa: N818
-    """An error as OpenAI has it: a sentence, an HTTP status, and which parameter is wrong."""
+    """An error in OpenAI's format: a sentence, the HTTP status, an error code, and the name of the wrong parameter."""
 
     def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class _Message(_Model):
 
 
 class _Utaca(_Model):
-    """How the answer is decoded; what is left out is the server's default."""
+    """Decoding options of a request; an option that is left out has the server's default."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
     budget: int | None = None
@@ -116,12 +116,12 @@ class PlainRequest(CompletionRequest):
 
 @dataclass(frozen=True)
 class Order:
-    """One answer to be made: token ids of the ``document`` and of the ``question``, which follows it.
+    """One answer to be generated: token ids of the ``document``, and of the ``question`` that follows the document.
 
-    ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any of ``stop``.
-    ``logprobs`` is the number of best tokens that are sent with each token, None for no log-probabilities. ``echo`` are
-    the pieces of text that are sent before the answer, one a token if the prompt is ``scored``, which is all that is
-    done if it does not ``generate``. ``places`` are those of the document's tokens, if a ``trace`` is sent.
+    ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any text in ``stop``.
+    ``logprobs`` is the number of most likely tokens sent with each token; None: no log-probabilities are sent. ``echo``
+    is the prompt's text, sent before the answer: one piece per token if the prompt is ``scored``, else one in all. No
+    answer follows unless ``generate``. ``places`` has the document tokens' :data:`Places` if a chat wants a ``trace``.
     """
 
     document: tuple[int, ...]
@@ -141,15 +141,15 @@ class Order:
 
     @property
     def key(self) -> tuple[tuple[int, ...], bool]:
-        """What its document is kept under: a scored one apart from one of equal tokens that is not."""
+        """Key of the stored document: a scored document has another key than an unscored one with equal tokens."""
         return self.document, self.scored
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """What a server is started with: what its model is called, and how requests that say nothing of it are answered.
+    """Settings of a server: the name of its model, its address, and defaults for options that a request leaves out.
 
-    ``room`` is how many bytes documents may take; None: half of what is free. ``parallel`` answers are made at once.
+    Documents may take ``room`` bytes; None: half of the free memory. At most ``parallel`` answers are decoded at once.
     """
 
     name: str
@@ -165,7 +165,7 @@ class ServerSettings:
 
 
 def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) -> tuple[Any, list[Order]]:
-    """The request of a body, and its orders, one a prompt; raises :class:`Fault` for one that cannot be carried out."""
+    """Parse a body into a request and its orders, one per prompt; raises :class:`Fault` if the request is invalid."""
     try:
         request: Any = (ChatRequest if chat else PlainRequest).model_validate_json(body)
     except pydantic.ValidationError as error:
@@ -189,13 +189,13 @@ def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) 
 
 
 def check_model(name: str, settings: ServerSettings) -> None:
-    """Raise :class:`Fault` for another model than the server's."""
+    """Raise :class:`Fault` if ``name`` is not the server's model."""
     if name != settings.name:
         raise Fault(f"there is no model {name!r}; this server has {settings.name!r}", 404, "model_not_found", "model")
 
 
 def _fault(error: pydantic.ValidationError) -> Fault:
-    """The first of the faults of a body, in a sentence."""
+    """The first error in a request's body, as a sentence."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
         return Fault(f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
@@ -212,7 +212,7 @@ def _order(
     n: int,
     places: Places = (),
 ) -> Order:
-    """The order of a prompt's ``tokens``, of which the first ``n`` are the document."""
+    """The order for a prompt's ``tokens``; the first ``n`` are the document, ``best`` is :attr:`Order.logprobs`."""
     chosen, question = request.utaca, tuple(tokens[n:])
     if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
@@ -247,7 +247,7 @@ def _order(
 
 
 def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
-    """What each token adds to the text of those before it; a character belongs to the token that completes it."""
+    """The text that each token adds, one per token; a character of several tokens is added by the last of them."""
     pieces, first, before = [], 0, ""
     for end in range(1, len(tokens) + 1):
         text = reader.tokenizer.decode(tokens[first:end], clean_up_tokenization_spaces=False)
@@ -255,13 +255,13 @@ def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
             pieces.append("")
             continue
         pieces.append(text[len(before) :])
-        # The last token stays before the next, as a tokenizer may strip the space that a text begins with.
+        # Decode the next token behind the last one, because a tokenizer may strip a space at the beginning of a text.
         first, before = end - 1, reader.tokenizer.decode(tokens[end - 1 : end], clean_up_tokenization_spaces=False)
     return pieces
 
 
 def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool) -> tuple[list[int], int, Places]:
-    """Tokens of a conversation, how many of them are the document, and, if ``placed``, their places."""
+    """Token ids of a conversation, the number of document tokens, and, if ``placed``, the places of document tokens."""
     if messages[-1].role != "user":
         raise Fault("the last message must be the user's; end messages with one of role user", param="messages")
     roles = ["system" if message.role == "developer" else message.role for message in messages]
@@ -288,12 +288,12 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
 
 @lru_cache(maxsize=4)
 def _tokens(prompts: Prompts, text: str) -> list[int]:
-    """Token ids of a rendered conversation; those of a few long ones are kept, which are asked about again."""
+    """Token ids of a rendered conversation; cached, because clients send several questions about one long document."""
     return prompts.with_offsets(text)[0]
 
 
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
-    """Places of tokens, from where tokens, and messages of some lengths, lie in the rendered conversation."""
+    """Places of tokens, from token ``offsets`` and messages' ``starts`` and ``lengths``, in characters."""
     places, number = [], 0
     for first, end in offsets:
         while number + 1 < len(starts) and first >= starts[number + 1]:
@@ -304,9 +304,9 @@ def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: 
 
 
 def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]:
-    """Tokens of a plain prompt, in which control tokens count, and how many of them are the document.
+    """Token ids of a plain prompt, whose text may hold control tokens, and the number of document tokens.
 
-    The last blank line is one before what the chat template writes behind a user's text, if the prompt ends so.
+    If the prompt ends with the chat template's text after a user's message, the split is before that text.
     """
     if isinstance(prompt, str):
         begun = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)
@@ -324,25 +324,25 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
 
 @dataclass
 class StopFilter:
-    """The text of an answer, as far as no stop text can begin in it; ``ended`` once one has been written."""
+    """A filter that holds back the end of an answer while it may begin a stop text; ``ended`` after a stop text."""
 
     stop: Sequence[str] = ()
     ended: bool = False
     _held: str = ""
 
     def add(self, piece: str) -> str:
-        """The text that may be sent now that ``piece`` was generated."""
+        """Add a generated ``piece``; return the text that may be sent now."""
         self._held += piece
         places = [place for stop in self.stop if (place := self._held.find(stop)) >= 0]
         if places:
             self.ended = True
             return self._send(min(places))
-        # The longest end of the text that a stop begins with.
+        # Hold back the longest end of the text that may be the beginning of a stop text.
         ends = (size for stop in self.stop for size in range(1, len(stop)) if self._held.endswith(stop[:size]))
         return self._send(len(self._held) - max(ends, default=0))
 
     def rest(self) -> str:
-        """What was held back, once the answer has ended."""
+        """Return the text still held back at the answer's end; "" if a stop text ended the answer."""
         return "" if self.ended else self._send(len(self._held))
 
     def _send(self, length: int) -> str:

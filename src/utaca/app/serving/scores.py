@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt's tokens, computed from the passes that read it anyway."""
+"""Log-probabilities of a prompt's tokens, computed from the passes that read the prompt."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ROWS = 128
 
 
 class Scored(NamedTuple):
-    """A token, the text that it adds, its log-probability, and the best tokens in its place with theirs.
+    """A token id, the text that the token adds, its natural log-probability, and the most likely tokens (``best``).
 
-    The first token of a prompt has neither a log-probability nor others in its place.
+    ``best`` has pairs of id and log-probability. The first token of a prompt has no log-probability and no ``best``.
     """
 
     token: int
@@ -30,9 +30,9 @@ class Scored(NamedTuple):
 
     @classmethod
     def of(cls, token: Token) -> Scored:
-        """A generated token; none is ``best`` if the token itself is not among those kept.
+        """The scores of a generated token; ``best`` is empty if the token itself is not among ``token.top_tokens``.
 
-        Logits and log-probabilities differ by the softmax's denominator, which a token of both lists shows.
+        A log-probability is the logit minus a constant of the position, which the token's two values give.
         """
         best = list(zip(token.top_tokens, token.top_logits, strict=True))
         shift = next((token.logprob - logit for number, logit in best if number == token.token), None)
@@ -41,10 +41,10 @@ class Scored(NamedTuple):
 
 
 class Scores:
-    """Scores of a text's ``tokens`` [N], each under what the reader had read before it; passes add them in order.
+    """Scores of a text's ``tokens`` [N], each given the text before; the passes that read the text add them in order.
 
-    Of each token but the first, as far as they are scored, there are ``numbers`` [n, 1 + 2 * TOP]: its log-probability,
-    those of the best tokens in its place, and which these are.
+    ``numbers`` [n, 1 + 2 * TOP] has a row for each token scored so far, from the second token on: its log-probability,
+    then the log-probabilities of the TOP most likely tokens at its position, then the ids of these tokens.
     """
 
     def __init__(self, reader: Reader, tokens: Tensor, numbers: Tensor | None = None) -> None:
@@ -60,7 +60,7 @@ class Scores:
     @in_turn
     @torch.inference_mode()
     def add(self, hidden: Tensor) -> None:
-        """Score the tokens that follow those of a pass, of which these are the last hidden states [T, D]."""
+        """Score the token after each token of a pass, from the pass's last hidden states ``hidden`` [T, D]."""
         tokens = self._tokens[len(self.numbers) + 1 :][: len(hidden)]
         for first in range(0, len(tokens), ROWS):
             following = tokens[first : first + ROWS, None]
@@ -71,13 +71,13 @@ class Scores:
         self._behind = hidden[len(tokens) :].clone()
 
     def followed(self, question: Tensor) -> Scores:
-        """Scores of this text, which is complete, and a question behind it, whose first token is scored at once."""
+        """Scores of this complete text followed by a question; the question's first token is scored at once."""
         scores = Scores(self._reader, torch.cat((self._tokens, question)), self.numbers)
         scores.add(self._behind)
         return scores
 
     def listed(self, texts: Sequence[str]) -> list[Scored]:
-        """All tokens, given the text that each adds."""
+        """All tokens with their scores; ``texts`` has the text that each token adds, one per token."""
         first, *others = zip(self._tokens.tolist(), texts, strict=True)
         scored = [Scored(*first, None, ())]
         for token, (logprob, *numbers) in zip(others, self.numbers.tolist(), strict=True):

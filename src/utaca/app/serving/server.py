@@ -33,16 +33,16 @@ from utaca.readers.load import Reader
 from utaca.settings.machine import free_memory
 
 BODY = 32 << 20
-"""Bytes of the longest body."""
+"""Most bytes of a request's body."""
 GRACE_S = 10.0
-"""Seconds that answers under way have to end when the server is told to stop."""
+"""Seconds that unfinished answers have to end after the signal that stops the server."""
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 
 
 class Server(uvicorn.Server):
-    """A server of a reader, which ends on SIGTERM and SIGINT: it takes no more, answers under way end or are told.
+    """The HTTP server of a reader; on SIGTERM or SIGINT, it takes no more requests, and answers end or get an error.
 
-    Raises :class:`UserError` for defaults that no answer can have.
+    Raises :class:`UserError` if the default decoding options are invalid.
     """
 
     def __init__(self, reader: Reader, settings: ServerSettings) -> None:
@@ -67,7 +67,7 @@ class Server(uvicorn.Server):
             Route("/v1/chat/completions", partial(self.complete, chat=True), methods=["POST"]),
             Route("/v1/completions", partial(self.complete, chat=False), methods=["POST"]),
         ]
-        # A page of another site that a browser shows may not ask a server on loopback by a name of its choice.
+        # Against DNS rebinding: a web page of another site must not reach a server on loopback by the site's name.
         hosts = LOOPBACK if self.settings.host in LOOPBACK else ["*"]
         return Starlette(
             routes=routes,
@@ -76,7 +76,7 @@ class Server(uvicorn.Server):
         )
 
     async def fault(self, request: Request, error: Exception) -> Response:
-        """An error in OpenAI's shape."""
+        """The response to an error, in OpenAI's format."""
         if isinstance(error, HTTPException):
             error = Fault(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
         elif not isinstance(error, Fault):
@@ -135,7 +135,7 @@ class Server(uvicorn.Server):
         yield
 
     def end(self) -> None:
-        """Stop taking connections, and give answers under way a while to end; none if this is the second call."""
+        """Stop taking connections; give unfinished answers GRACE_S seconds to end, at the second call none."""
         self.worker.close(0 if self.should_exit else GRACE_S)
         self.should_exit = True
 
@@ -152,7 +152,7 @@ class Server(uvicorn.Server):
 
 
 async def _body(request: Request) -> bytes:
-    """The body of a request that says to be JSON, BODY bytes at most."""
+    """Read the JSON body of a request; raises :class:`Fault` for another content type or more than BODY bytes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
@@ -175,8 +175,8 @@ def _half_of_free(reader: Reader) -> int:
 
 
 def serve(reader: Reader, settings: ServerSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises :class:`UserError` for defaults that no answer can have, and for an
-    address that cannot be listened on."""
+    """Serve until SIGTERM or SIGINT. Raises :class:`UserError` if the default decoding options are invalid, or if the
+    server cannot listen on the address."""
     logging.basicConfig(format="%(message)s")
     server = Server(reader, settings)
     if note := server.choice.note:

@@ -25,7 +25,7 @@ from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation, NotFiniteError, Token
 
 WAITING = 256
-"""Orders that may wait; more are turned away."""
+"""Most orders that may wait; the server rejects further ones."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,9 +40,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Piece:
-    """``text`` to send: the prompt's, or as much of the answer's as can be sent once ``token`` is committed.
+    """``text`` to send: the echoed prompt, or the part of the answer that can be sent once ``token`` is committed.
 
-    ``scored`` are the tokens of the piece if they are scored. Only the last piece has ``reason`` and ``generation``.
+    ``scored`` has the tokens of the piece with their scores. Only the last piece has ``reason`` and ``generation``.
     """
 
     text: str
@@ -54,7 +54,7 @@ class Piece:
 
 @dataclass(eq=False)
 class Job:
-    """An order under way. ``tell`` is called with what happens to it, by the worker's thread."""
+    """An order that is being carried out; the worker's thread calls ``tell`` with every event of the job."""
 
     order: Order
     tell: Callable[[Progress | Piece | Fault], None]
@@ -67,7 +67,7 @@ class Job:
 
 
 class Worker(threading.Thread):
-    """Carries out jobs, ``parallel`` answers at once, from documents that take ``room`` bytes at most."""
+    """The thread that carries out jobs, with at most ``parallel`` answers at once and ``room`` bytes of documents."""
 
     def __init__(self, reader: Reader, room: int, parallel: int) -> None:
         super().__init__(name="utaca-worker", daemon=True)
@@ -89,7 +89,7 @@ class Worker(threading.Thread):
         return len(self._answering)
 
     def submit(self, job: Job) -> None:
-        """Have a job carried out; raises :class:`Fault` if it cannot be."""
+        """Queue a job; raises :class:`Fault` if its document is too long, or the server is overloaded or ending."""
         if message := self.memories.fault(len(job.order.document)):
             raise Fault(message, code="context_length_exceeded")
         if self._deadline is not None:
@@ -131,7 +131,7 @@ class Worker(threading.Thread):
         self._decode()
 
     def _receive(self) -> None:
-        """Take in what came; wait for it if there is nothing else to do."""
+        """Add newly submitted jobs to the waiting ones; wait for a new job if there is nothing else to do."""
         idle = self._deadline is None and not self._jobs
         if idle:
             return_freed_memory()
@@ -140,7 +140,7 @@ class Worker(threading.Thread):
             self._waiting += [job] if job else []
 
     def _begin(self) -> None:
-        """Begin answers about documents that are there, and to read the next document that is not."""
+        """Begin the answers about documents in memory, and begin to read the next document that is not in memory."""
         for job in list(self._waiting):
             if len(self._answering) >= self._parallel:
                 return
@@ -183,7 +183,7 @@ class Worker(threading.Thread):
                 self._echo(job)
 
     def _echo(self, job: Job) -> None:
-        """Tell the prompt, once its scores are complete if it is scored; if no more is wanted, the job ends."""
+        """Send the echoed prompt as soon as its scores, if any, are complete; end the job if no answer is to follow."""
         if job.scores is None or job.scores.complete:
             job.tell(Piece("".join(job.order.echo), job.scores.listed(job.order.echo) if job.scores else ()))
             job.scores = None
@@ -197,7 +197,7 @@ class Worker(threading.Thread):
         try:
             committed = self._batch.step()
         except Exception as error:
-            # As a lack of memory, which fewer answers may not have: the youngest leaves, the others go on.
+            # Fewer answers may succeed, as after a lack of memory: end the youngest answer, continue the others.
             self._end(self._answering[-1], _fault(error))
             return
         for job, step in scoring:
@@ -219,14 +219,14 @@ class Worker(threading.Thread):
 
     @contextmanager
     def _guarded(self, job: Job) -> Iterator[None]:
-        """End a job alone if what is done for it fails."""
+        """End only this job if the body of the ``with`` statement raises an error."""
         try:
             yield
         except Exception as error:
             self._end(job, _fault(error))
 
     def _end(self, job: Job, event: Piece | Fault | None = None) -> None:
-        """End a job, wherever it is."""
+        """End a job, whether it waits, is read for or is answered, and send its last ``event``, if any."""
         if job in self._waiting:
             self._waiting.remove(job)
         if self._reading and self._reading[0] is job:
@@ -245,7 +245,7 @@ def _ending() -> Fault:
 
 
 def _fault(error: Exception) -> Fault:
-    """The sentence that a client gets for an error: a user's mistake in its words; details of others are logged."""
+    """The error that a client gets: the sentence of a :class:`UserError`; of any other error the details are logged."""
     if isinstance(error, UserError):
         return Fault(str(error), 500 if isinstance(error, NotFiniteError) else 400)
     _log.error("an answer failed", exc_info=error)
