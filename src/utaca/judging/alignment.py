@@ -1,21 +1,21 @@
-"""Alignment of an answer with the sentences asked for, ``The {attribute} of {person} is {value}.`` in their order.
+"""Align an answer with the requested sentences ``The {attribute} of {person} is {value}.``, in the requested order.
 
 Rules of the alignment:
 
-* A token that overlaps a value by at least one character is factual, also if it carries a space or the full
-  stop of the sentence. All others are template tokens.
-* A template token is 1, or 0 from the character on at which attribute or person stray from the asked ones, up to
-  the end of that attribute or name.
-* A sentence about another attribute that was asked and is still open is right in itself: its attribute is 0, for it
-  was not its turn, its value is compared with the reference of the attribute it names, and the order continues there.
-  Any other attribute stands in the place of the one whose turn it was.
+* A token that overlaps a value by at least one character is factual, even if the token also contains a space or the
+  full stop of the sentence. All other tokens are template tokens.
+* A template token has label 1. If the attribute or the person differs from the requested one, the label is 0 from the
+  first character that differs up to the end of the attribute or the person's name.
+* A sentence may state a requested attribute out of turn, if that attribute is still open: the name of the attribute is
+  then 0, the value is compared with the reference of that attribute, and the order continues after that attribute. A
+  sentence about an attribute that was not requested counts for the attribute whose turn it was.
 * The labeller sees the sentence with the value, and so rejects a value of another person or attribute.
-* Sentences beyond the last asked one are 0 throughout.
-* Text outside the pattern is factual for the asked attribute that it states: by the attribute's name or by what such
-  sentences say in free words, from there on. What states none goes with what was stated before it, else with the first
-  attribute still open. Markers of lists are template tokens.
-* A token without text (part of a character) shares the fate of the next token with text.
-* The end-of-answer token is 1 if every asked sentence is there, ended by its full stop; otherwise 0.
+* Sentences after the last requested sentence are 0 throughout.
+* Text outside the pattern is factual for the requested attribute that the text states, by the attribute's name or in
+  free words, up to the next statement of another attribute. Text that states no attribute belongs to the statement
+  before it, else to the attribute whose turn it is. List markers are template tokens.
+* A token without text (part of a character) gets the label of the next token with text.
+* The end-of-answer token is 1 if the answer has every requested sentence with its full stop; otherwise 0.
 """
 
 import re
@@ -37,10 +37,10 @@ _MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
 @dataclass(frozen=True)
 class Sentence:
-    """A pattern sentence of an answer; offsets are characters of the answer.
+    """A sentence of an answer in the pattern (see the module); offsets are character offsets in the answer.
 
-    ``value_start`` is None if the sentence does not get as far as " is ". ``end`` excludes the full stop and what
-    follows it.
+    ``value_start`` is None if the sentence ends before " is ". ``end`` excludes the full stop and the text after the
+    full stop.
     """
 
     start: int
@@ -54,7 +54,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A factual part of an answer, the attribute whose reference judges it, and the start of its sentence."""
+    """A factual part of an answer, the attribute that it states, and the start of its sentence (character offsets)."""
 
     attribute: str
     start: int
@@ -64,7 +64,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Factual parts, characters at which the pattern is violated, and whether all that was asked is there."""
+    """Factual parts; ``wrong``, 1 per character that violates the pattern, else 0; whether the answer is complete."""
 
     parts: tuple[Stretch, ...]
     wrong: bytes
@@ -94,9 +94,9 @@ def sentences(answer: str) -> list[Sentence]:
 
 
 def about(answer: str, attribute: str, person: str) -> Sentence | None:
-    """The first pattern sentence of an answer that states a value of this attribute of this person.
+    """The first pattern sentence of an answer that states a value of ``attribute`` of ``person``.
 
-    If the value is taken back before another such sentence, it is that other one.
+    If the answer retracts that value before another such sentence, the other sentence is returned.
     """
     last: Sentence | None = None
     for sentence in sentences(answer):
@@ -113,12 +113,12 @@ def _opening(attribute: str, person: str) -> str:
 
 
 def _common(stated: str, wanted: str) -> int:
-    """Length of the common beginning, letter case aside."""
+    """Length of the common prefix in characters, ignoring case."""
     return Prefix.similarity(stated.lower(), wanted.lower())
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
-    """The last sentence, ended before the next one if that was cut off while it still followed the pattern."""
+    """End the last sentence before a further sentence, if that one was cut off within its ``opening``."""
     if last.value_start is not None and not last.finished:
         stop = answer.rfind(". ", last.value_start + 1)
         begun = answer[stop + 2 :]
@@ -128,7 +128,7 @@ def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
 
 
 def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> Sentence:
-    """A sentence, ended before one in free words that states another attribute."""
+    """End a pattern sentence before a sentence in free words that states one of the attributes ``others``."""
     if sentence.value_start is None:
         return sentence
     value = answer[sentence.value_start : sentence.end]
@@ -140,7 +140,7 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
 
 
 def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
-    """Align an answer with the sentences asked for (rules: see the module)."""
+    """Align an answer with the requested sentences (rules: see the module)."""
     parts: list[Stretch] = []
     wrong = bytearray(len(answer))
     by_name = {attribute.lower(): attribute for attribute in attributes}
@@ -155,7 +155,7 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
     def mark(start: int, stated: str, wanted: str) -> None:
         if stated.lower() != wanted.lower():
             offset = start + _common(stated, wanted)
-            # A name that is merely too short is noticed at the character after it.
+            # If a name is only too short, the character after the name is the wrong one.
             end = min(len(answer), max(start + len(stated), offset + 1))
             wrong[offset:end] = b"\x01" * (end - offset)
 

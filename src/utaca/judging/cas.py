@@ -26,11 +26,11 @@ def _in_range(answer: Score) -> str | None:
 
 
 def extract(answer: str, attribute: str, person: str) -> str:
-    """The part of an answer about one attribute: the value of its first pattern sentence about attribute and person.
+    """The part of an answer about one attribute: the value in the first pattern sentence about attribute and person.
 
-    Remarks after the value are left out (an explanation, a source, another speaker's turn, a list), but not what takes
-    the value back. An answer without such a sentence gives its sentences that state the attribute in free words, and
-    without any the whole answer, without surrounding space, for the judge to decide.
+    Remarks after the value (an explanation, a source, another speaker's turn, a list) are left out, but a retraction of
+    the value is kept. If the answer has no such sentence, its sentences that state the attribute in free words are
+    returned; if there are none of these either, the whole answer, without surrounding space, for the judge to decide.
     """
     if sentence := about(answer, attribute, person):
         return without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True)
@@ -40,7 +40,7 @@ def extract(answer: str, attribute: str, person: str) -> str:
 def score(
     answers: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]], judge: Role
 ) -> list[dict[str, Any]]:
-    """Judge answers: a row of schema "scores" for each answer and fact that its document asks for, in their order.
+    """Judge answers; return one row of schema "scores" per answer and fact of its document, in the order of both.
 
     If the request failed, ``cas`` is null and ``failure`` holds the kind of failure. Raises :class:`UserError` if an
     answer's document is missing.

@@ -1,12 +1,12 @@
 """Three-way token labels of trajectories (paper, appendix "Uncertainty Label Construction and Verification").
 
-An answer about a biography should be the sentences ``The {attribute} of {person} is {value}.`` in the order asked. It
-is aligned with that pattern (:mod:`utaca.judging.alignment`): tokens of the pattern are labelled by the alignment,
-tokens of the values by the labeller endpoint, which compares the values with the reference and nothing else.
+An answer about a biography should consist of the requested sentences ``The {attribute} of {person} is {value}.`` in
+order. The answer is aligned with that pattern (:mod:`utaca.judging.alignment`): the alignment labels the tokens of the
+pattern; the labeller endpoint labels the tokens of the values, and compares only the values with the reference.
 
-There is no sentence to align an answer in free words with, as questions of benchmarks are answered. The labeller
-endpoint labels all of its text by the question and its reference answers (prompt ``answers.txt``). The end-of-answer
-token is 1 if the answer says anything, otherwise 0: the other tokens' labels say whether the answer is right.
+Answers to questions of benchmarks are in free words, without a pattern to align with. The labeller endpoint labels the
+whole text of such an answer by the question and the reference answers (prompt ``answers.txt``). The end-of-answer token
+is 1 if the answer has any text, otherwise 0: the labels of the other tokens say whether the answer is right.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ class TokenLabels(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class Unit:
-    """Tokens that share a label: one with text and those without text before it; offsets in the answer."""
+    """Tokens that share a label: a token with text and the tokens without text before it; character offsets."""
 
     tokens: tuple[Token, ...]
     text: str
@@ -65,7 +65,7 @@ class Unit:
 
 
 Question = tuple[Request, Sequence[Unit]]
-"""A request to the labeller, and the units that it asks for the labels of."""
+"""A request to the labeller, and the units whose labels it requests."""
 
 
 def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labeller: Role) -> pa.Table:
@@ -74,7 +74,7 @@ def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labell
     ``trajectories`` needs the columns document, budget, step, token, text and finish; the texts of one (document,
     budget), in the order of the steps, concatenate to its answer. Returns a table of schema "labels" with a row for
     each token, trajectories in the order of their first appearance, tokens by step. Tokens whose request failed have a
-    null label, the source "failed" and the kind of failure as reason. Documents and errors are those of
+    null label, the source "failed" and the kind of failure as reason. ``documents`` and errors are as for
     :func:`label_tokens`.
     """
     answers = answers_of(trajectories)
@@ -87,8 +87,8 @@ def label_answers(
 ) -> pa.Table:
     """Label every token of the trajectories of answers in free words.
 
-    ``questions`` maps a document to the question without text and instructions, and its reference answers, of which any
-    one is right. They are those of the whole text also if a prompt held a part of it. All else is as for :func:`label`.
+    ``questions`` maps the name of a document to the question (without text and instructions) and the reference answers,
+    any of which is right, for the whole text even if a prompt held a part. All else is as for :func:`label`.
 
     Raises:
         UserError: a trajectory's question is missing or has no reference answer.
@@ -118,9 +118,9 @@ def label_answers(
 def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], labeller: Role) -> None:
     """Label the tokens of answers in place.
 
-    ``documents`` gives person and facts, the facts in the order asked; they hold for a document with less evidence too
-    (:mod:`utaca.biographies.evidence`), so that a right guess is correct. Raises :class:`UserError` if an answer's
-    document is missing or has no facts.
+    ``documents`` give the person and the facts, in the requested order. Answers about a variant with less evidence
+    (:mod:`utaca.biographies.evidence`) are labelled by the facts of the original, so that a right guess is correct.
+    Raises :class:`UserError` if an answer's document is missing or has no facts.
     """
     by_id = {document["id"]: document for document in documents}
     questions: list[Question] = []
@@ -146,7 +146,7 @@ def _label_template(
 ) -> list[tuple[str, str, list[Unit]]]:
     """Label the template tokens of an answer in place.
 
-    Returns the factual parts: attribute, the sentence up to the last factual token, the factual tokens.
+    Returns the factual parts, each as attribute, text of the sentence up to the last factual token, factual tokens.
     """
     units, end = _units_of(tokens)
     answer = "".join(unit.text for unit in units)
@@ -186,7 +186,7 @@ def _table_of(answers: Answers) -> pa.Table:
 
 
 def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
-    """The units of an answer, and one of its end-of-answer token, if it has one."""
+    """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none)."""
     n_texts = len(tokens) - (tokens[-1]["finish"] == "eos")
     units: list[Unit] = []
     waiting: list[Token] = []
@@ -205,7 +205,7 @@ def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
 
 
 def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
-    """A task and its tokens under the prompt of a module."""
+    """The request for the labels of ``units``, with the prompt of a module, and the units."""
     task = {**task, "tokens": [{"index": index, "text": unit.text} for index, unit in enumerate(units)]}
 
     def fault(answer: TokenLabels) -> str | None:
@@ -217,7 +217,7 @@ def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Un
 
 
 def _ask(questions: Sequence[Question], labeller: Role) -> None:
-    """Label the units of questions in place, as the labeller answers."""
+    """Send the questions to the labeller, and label their units in place."""
     replies = labeller.ask([request for request, _ in questions], "labels")
     for request, units in questions:
         if request.key in replies.failures:

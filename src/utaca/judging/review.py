@@ -2,9 +2,9 @@
 Metrics Details" and "Uncertainty Label Construction and Verification").
 
 A page is one HTML file that needs no network: ``review.html``, filled by :mod:`utaca.pages` with items. An item has a
-heading, facts (attribute, value and the biography's sentence that states the value), and units that a person gives a
-value each: the tokens of an answer, or predictions. A unit has the rows of the sheet that it stands for, without the
-person's value and name, and the value that it has so far.
+heading, facts (attribute, value and the biography's sentence that states the value), and units (the tokens of an
+answer, or predictions), each of which gets a value from the person. A unit has the rows that it adds to the exported
+sheet, without the person's value and name, and the labeller's value if there is one.
 """
 
 import hashlib
@@ -26,8 +26,8 @@ from utaca.judging.strings import normalise
 from utaca.pages import fill
 from utaca.records.schemas import CORRECT
 
-# Answers shown of a split. Those in doubt serve to mend the labels; those drawn at random, whatever their labels, to
-# tell how good the labels are. Of few answers, half at most are drawn, so that doubts still come first.
+# Answers shown per split. Answers in doubt serve to correct labels; answers drawn at random, whatever their labels,
+# serve to estimate how good the labels are. Of few answers, at most half are drawn, so that some are left for doubts.
 N_DOUBTFUL, N_RANDOM = 60, 40
 # The paper's human study has 30 samples; here 30 documents, the same under every operating point.
 N_DOCUMENTS = 30
@@ -37,11 +37,11 @@ Row = Mapping[str, Any]
 
 
 def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Row]], run: str) -> str:
-    """The page for the token labels of a run as the labeller left them, as HTML.
+    """The HTML page for the review of a run's token labels, as the labeller gave them.
 
     ``tables`` (schema "labels") and ``documents`` (id, person, facts, text, spans) are by split; ``run`` describes the
-    run in words. Answers in doubt come first, then those drawn at random, shuffled, so that however far a person gets,
-    the reviewed answers are a random sample.
+    run in words. Answers in doubt come first, then the answers drawn at random, in shuffled order: wherever a person
+    stops, the reviewed answers among the latter are a random sample.
 
     Raises:
         UserError: the document of a labelled answer is missing.
@@ -58,7 +58,7 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
             )
         answers = [(tokens, by_id[original(name)]) for (name, _), tokens in drawn]
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
-        # A person who knew of doubts would look closer at a part of the sample.
+        # Without doubts: a person who read them would look closer at a part of the random sample.
         items[RANDOM] += [_answer(split, RANDOM, *answer, []) for answer in answers[:n_random]]
         rest = sorted(answers[n_random:], key=lambda answer: all(token["label"] is not None for token in answer[0]))
         doubtful = (_answer(split, DOUBTFUL, *answer, reasons) for answer in rest if (reasons := doubts(*answer)))
@@ -69,10 +69,10 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
 
 
 def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
-    """Reasons to doubt the labels of an answer; ``tokens`` in the order of their steps.
+    """Reasons to doubt the labels of an answer; ``tokens`` are in the order of their steps.
 
-    A value is compared with its reference letter by letter, without other notations: the comparison is often wrong if
-    it disagrees, and never decides.
+    A value is compared with its reference by its letters, without regard to other notations. Many doubts are therefore
+    unfounded, and no doubt changes a label.
     """
     reasons: list[str] = []
     if missing := sum(token["label"] is None for token in tokens):
@@ -122,11 +122,11 @@ def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reaso
 
 
 def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str:
-    """The page for human scores of the sampled answers, as HTML.
+    """The HTML page on which people score the sampled answers.
 
     ``scores`` has rows of schema "scores", ``documents`` id, person, facts, text and spans; ``run`` describes the run
-    in words. A question is a document's attribute. Its predictions stand without judge's score and operating point,
-    shuffled; a prediction of several points is asked once and exported for each.
+    in words. A question is about one attribute of a document. The page shuffles the predictions and hides the judge's
+    score and the operating point; a prediction of several operating points is shown once and exported for each.
 
     Raises:
         UserError: the document of a score is missing.
@@ -144,7 +144,7 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
 
 
 def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
-    """A question for each attribute, in the order asked; its predictions in an order that tells nothing."""
+    """One question per attribute, in the order of ``rows``, with the predictions in shuffled order."""
     questions: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in rows:
         predictions = questions.setdefault((row["attribute"], row["reference"]), {})
@@ -173,7 +173,7 @@ def draw(name: str) -> str:
 
 
 def _page(kind: str, title: str, about: str, module: str, file: str, entry: type, items: list[dict[str, Any]]) -> str:
-    """The page of some items, its sheet of entries exported as ``file``, with the instruction of a module's prompt."""
+    """The page of ``items`` with the instruction of a module's prompt; it exports entries as the sheet ``file``."""
     page: dict[str, Any] = {"kind": kind, "title": title, "about": about, "file": file, "columns": columns(entry)}
     page |= {"instruction": prompts.load(module).instruction, "items": items}
     page["key"] = hashlib.sha256(json.dumps(page, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The model in a role, writer, labeller or judge: the rules, in this process, or a server."""
+"""The model in a role (writer, labeller or judge): either the rules, run in this process, or a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from utaca.settings.schema import EndpointSettings
 
 @dataclass(frozen=True)
 class Role:
-    """An endpoint in its role, and the store of a server's answers; ``used`` gets rows of schema "usage"."""
+    """An endpoint in its role, and the store of a server's answers; ``used`` collects rows of schema "usage"."""
 
     endpoint: EndpointSettings
     store: Path | str
@@ -27,11 +27,11 @@ class Role:
 
     @classmethod
     def of(cls, name: str, config: Mapping[str, Any]) -> Role:
-        """The role of that name in a plain config."""
+        """Build the role ``name`` from a plain config."""
         return cls(build(EndpointSettings, config[name], name), config["answers"])
 
     def ask(self, requests: Sequence[Request], description: str) -> Outcomes:
-        """Ask the rules or the server every request; errors are those of :func:`utaca.endpoints.client.ask`."""
+        """Send all requests to the rules or the server; errors are those of :func:`utaca.endpoints.client.ask`."""
         if self.endpoint.kind == "reference":
             answers = self._by_rules(requests, description)
         else:
@@ -40,7 +40,7 @@ class Role:
         return answers
 
     def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
-        """The rules' answers, which are made anew in place of being kept; their tokens are words."""
+        """Answer requests by the rules: answers are computed anew, not stored, and token counts are word counts."""
         answers = Outcomes()
         with progress(total=len(requests), unit="request", desc=description) as bar:
             for request in requests:

@@ -1,8 +1,8 @@
 """Sheets that people fill in on the review pages, checked against the run that they are applied to.
 
-A sheet is CSV as a review page exports it: its columns are the fields of :class:`Correction` or :class:`HumanScore`,
-in any order, with others if need be. Each row repeats what the person saw, so that a sheet made for another run is
-refused.
+A sheet is a CSV file that a review page exports: its columns are the fields of :class:`Correction` or
+:class:`HumanScore`, in any order; further columns are ignored. Each row repeats what the person saw, so that a sheet
+made for another run is refused.
 """
 
 import csv
@@ -30,10 +30,10 @@ Annotator = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 
 @dataclass(frozen=True)
 class Correction:
-    """A token that a person looked at: the label it had (None if the labeller failed) and the person's.
+    """A token that a person reviewed: ``label`` is from the labeller (None if it failed), ``human`` from the person.
 
-    ``where`` names file and row for messages. ``KEY`` are the columns that find the token in a split's labels, ``SEEN``
-    those that must be as the person saw them.
+    ``where`` names file and row for messages. The columns ``KEY`` identify the token among a split's labels; the
+    columns ``SEEN`` must be the same in the run as the person saw them.
     """
 
     where: str
@@ -78,7 +78,7 @@ def columns(kind: type[Entry]) -> list[str]:
 
 
 def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
-    """Entries of a sheet. Raises :class:`UserError` naming the first faulty row, or the missing column."""
+    """Read the entries of a sheet; raises :class:`UserError` naming the first faulty row or the missing column."""
     entries: dict[tuple[Any, ...], Entry] = {}
     wanted = columns(kind)
     try:
@@ -94,7 +94,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
                 where = f"{path}, row {number}"
                 if None in row or None in row.values():
                     raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
-                # The page puts an apostrophe before itself and before what a spreadsheet would take for a formula.
+                # The page puts an apostrophe before text that begins with one, or that looks like a formula.
                 entry = kind(where=where, **{name: row[name].removeprefix("'") for name in wanted})
                 first = entries.setdefault((entry.split, *(getattr(entry, name) for name in kind.KEY)), entry)
                 if first is not entry:
@@ -112,7 +112,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
 def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Row]]:
     """The entries of a sheet, each with its row among a split's uncorrected labels or a run's scores.
 
-    Raises :class:`UserError` if an entry names none of the rows, or the person saw something else in it.
+    Raises :class:`UserError` if an entry matches none of the rows, or the row differs from what the person saw.
     """
     mend = (
         "the sheet was made for another run, or a spreadsheet changed the cell: export it from this run's review page, "
@@ -135,9 +135,9 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
 
 def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """``labels`` of a split (schema "labels") with the persons' labels, if these differ.
+    """Replace ``labels`` of a split (schema "labels") by the persons' labels, if these differ; returns a new table.
 
-    A changed token has the source "person" and a reason that names the annotator and the label before. Raises
+    A changed token has the source "person" and a reason that names the annotator and the previous label. Raises
     :class:`UserError` as :func:`matched` does.
     """
     rows = labels.to_pylist()

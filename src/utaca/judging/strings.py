@@ -13,7 +13,7 @@ def normalise(text: str) -> list[str]:
 
 
 def token_f1(prediction: str, reference: str) -> float:
-    """F1 in [0, 1] of two strings' words in common, after :func:`normalise`; 0 if either comes to nothing.
+    """F1 in [0, 1] of the words of two strings after :func:`normalise`; 0 if either string has no words left.
 
     As SQuAD 1.1, InfiniteBench and LongBench compute it.
     """
@@ -23,7 +23,7 @@ def token_f1(prediction: str, reference: str) -> float:
 
 
 def string_match(prediction: str, reference: str) -> float:
-    """:func:`token_f1`, but 1 if both strings come to nothing, as SQuAD 2.0 has it.
+    """:func:`token_f1`, but 1 if neither string has words left, as in SQuAD 2.0.
 
     The paper prints a string-based score ("Str") without saying how it is computed; the usual F1 of extractive
     question answering is used here, so this column compares operating points with each other, not with the paper.

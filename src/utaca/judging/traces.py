@@ -1,16 +1,16 @@
-"""Labels of the tokens that a detector judged along its method's answers (UT-ACA's generations).
+"""Labels of the tokens that a detector judged while its method decoded answers (UT-ACA's generations).
 
-Judged tokens are those tried below K_max; the labeller is the one of the trajectories
-(:func:`utaca.judging.labels.label`), which labels whole answers.
+Judged tokens are tentative tokens of a context below K_max. The labeller of the trajectories labels them, as part of
+whole answers (:func:`utaca.judging.labels.label`).
 
-* A token that was accepted at once has its label in the accepted answer; so has a token that the expanded pass gave
-  again.
-* A replaced token has no answer: what would have followed was never decoded. It is labelled as the last token of an
+* A token that was accepted at once, or that the pass with the expanded context repeated, has the label that it gets in
+  the accepted answer.
+* A replaced token is in no answer, since its continuation was never decoded. It is labelled as the last token of an
   answer that ends with it, after the accepted tokens: is the text up to this token right? A value cut off there is only
-  incomplete, yet "19" of "1974" is another year. So if the last word of the text begins a word of the reference, the
-  labeller sees that word in full, and after mere punctuation of a value the reference's first word. A word that strays
-  gains nothing by this, nor does one that is right already.
-* A control token ends the answer: right if all that was asked is answered.
+  incomplete, yet "19" of "1974" looks like another year. So if the last word of the text begins a word of the
+  reference, the labeller gets that word in full; if the value is only punctuation so far, the labeller gets the first
+  word of the reference too. A last word that is wrong, or already complete, is left as it is.
+* A control token ends the answer: it is correct if the answer has every requested sentence.
 * A replaced token that holds a part of a character has no label, for the rest of the character is unknown.
 """
 
@@ -38,7 +38,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _UNREADABLE = {"label": None, "source": "failed", "reason": "a part of a character, whose rest was not decoded"}
 
 Row = Mapping[str, Any]
-# Token and text of every step, and whether the last one ends the answer.
+# Token and text of every step, and whether the last token ends the answer.
 Text = tuple[tuple[tuple[int, str], ...], bool]
 
 
@@ -49,11 +49,11 @@ def label_traces(
     decode: Callable[[Sequence[int]], str],
     labeller: Role,
 ) -> pa.Table:
-    """Label the tokens that detectors judged; a row each of schema "trace_labels", in the order of ``answers``.
+    """Label the tokens that detectors judged; one row of schema "trace_labels" per token, in the order of ``answers``.
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
-    ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. Labels are null as
-    those of :func:`utaca.judging.labels.label` are. A request that is needed twice is in ``labeller.used`` once.
+    ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. If a request failed,
+    labels are null as for :func:`utaca.judging.labels.label`. A request needed twice is in ``labeller.used`` once.
 
     Raises:
         UserError: an answer has another number of tokens than its trace, or no document.
@@ -64,7 +64,7 @@ def label_traces(
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
     texts: dict[tuple[str, Text], list[dict[str, Any]]] = {}
-    # Each row, and the token whose label is the row's.
+    # Each row, and the token whose label the row gets.
     rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for answer in answers:
         name = answer["document"]
@@ -93,7 +93,7 @@ def label_traces(
         # The number tells the texts of a document apart.
         numbered = {(name, number): tokens for number, ((name, _), tokens) in enumerate(texts.items())}
         label_tokens(numbered, by_id.values(), labeller)
-    # Texts that begin alike ask the same of their beginnings.
+    # Texts that begin alike cause identical requests for their common sentences.
     used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
     labeller.used[:] = used.values()
     labelled = [row | {name: token[name] for name in ("label", "source", "reason")} for row, token in rows]
@@ -103,7 +103,7 @@ def label_traces(
 def _cut(
     before: tuple[tuple[int, str], ...], token: int, document: Row, decode: Callable[[Sequence[int]], str]
 ) -> tuple[str, Text | None]:
-    """The text of a token after others, and the answer that ends with it; None if that has no whole text."""
+    """The text of ``token`` after the tokens ``before``, and the answer up to it; None if it is part of a character."""
     whole = decode([*(number for number, _ in before), token])
     if whole.endswith("�"):
         return "", None
@@ -115,7 +115,7 @@ def _cut(
 
 
 def _rest_of_word(answer: str, document: Row) -> str:
-    """The rest of a word of the reference in which the value of a cut answer ends; "" if there is none."""
+    """The rest of the reference's word that the end of a cut answer's value begins; "" if there is no such word."""
     facts = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     parts = align(answer, document["person"], list(facts)).parts if facts else ()
     if not parts or parts[-1].end < len(answer):

@@ -21,10 +21,10 @@ class Narrative(BaseModel, extra="forbid"):
 def write_narratives(
     biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], writer: Role
 ) -> dict[str, list[str]]:
-    """Write narratives, by id, for (id, person, facts), the facts as (attribute, value) pairs.
+    """Write a narrative for each (id, person, facts), facts being (attribute, value) pairs; returns them by id.
 
-    A narrative is a list of sentences that together name the person and hold every value verbatim; others are asked
-    for again. Raises :class:`UserError` if any is missing in the end, for a split cannot lack a biography.
+    A narrative is a list of sentences that together name the person and hold every value verbatim; any other answer is
+    requested again. Raises :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
     """
     requests = []
     for key, person, facts in biographies:
