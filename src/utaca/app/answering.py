@@ -1,12 +1,12 @@
 """Decoding options as users write them, on the command line and in requests to the server.
 
 A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one. A *policy* is written as in the config,
-``sub.8`` or ``set.2``. A *trigger* is what expands the budget of a token:
+``sub.8`` or ``set.2``. A *trigger* decides at which tokens the budget is expanded:
 
 * the name of a detector that ships for the reader (``data/detectors``), or the path of a detector's file;
 * ``margin``, or ``margin.X``: the token's logit margin is below X logits (:data:`MARGINS`, :data:`MARGIN`);
-* ``agreement``, or ``agreement.N``: the reader gives another token under K_max, or under N blocks;
-* ``every.N``: one token in N, whatever it is; ``never``: no token, which without a policy is a fixed budget.
+* ``agreement``, or ``agreement.N``: the reader generates another token under K_max, or under N blocks;
+* ``every.N``: every N-th token; ``never``: no token; without a policy, the budget is then fixed.
 """
 
 import re
@@ -29,12 +29,12 @@ BUDGETS = {"tiny": 8}
 BUDGET = 32
 """Default K_max of other readers: the public model's (config/experiments/evidence-public.yaml)."""
 MARGINS = {"tiny": 7.5}
-"""Default threshold of the trigger ``margin`` by reader, in logits: Youden's on the tokens that its shipped detectors
-were validated on (config/runs/detectors-tiny.yaml)."""
+"""Default threshold of the trigger ``margin`` by reader, in logits: Youden's threshold on the validation tokens of the
+reader's shipped detectors (config/runs/detectors-tiny.yaml)."""
 MARGIN = 1.0
-"""Default threshold of other readers, fitted to none: the second token is more than exp(-1) as likely as the best."""
+"""Threshold of other readers, in logits, not fitted: the second token is over exp(-1) times as likely as the best."""
 PREFERRED = ("needed_chained", "utaca", "needed")
-"""Shipped detectors in the order in which one is the default trigger of its reader."""
+"""Names of shipped detectors; the first of them that ships for a reader is the reader's default trigger."""
 FIXED = "never"
 
 
@@ -43,8 +43,8 @@ class Choice:
     """How an answer is decoded.
 
     ``options`` are fields of :class:`utaca.decoding.options.Decoding`. ``trigger`` and ``policy`` are as a user writes
-    them; a fixed budget has no policy. ``note`` is a sentence for the user about what was chosen in the user's place;
-    empty: none.
+    them; a fixed budget has no policy. ``note`` is a sentence for the user about a default that was chosen; empty: no
+    note.
     """
 
     options: Mapping[str, Any]
@@ -61,11 +61,11 @@ def choose(
     trigger: object = None,
     max_new_tokens: object = None,
 ) -> Choice:
-    """The options for an answer of ``reader``; what is None is the reader's default.
+    """The decoding options for an answer of ``reader``; an argument that is None stands for the reader's default.
 
     By default a shipped detector expands the budget; a reader without one answers under a fixed budget. The default
-    policy is Sub.(K_max / 4), the proportion of the paper's K_max=64 and Sub.16. Raises :class:`UserError`, in one
-    sentence that names the option, for a value that is none.
+    policy is Sub.(K_max / 4), the proportion of the paper's K_max=64 and Sub.16. Raises :class:`UserError`, with a
+    sentence that names the option, if a value is invalid.
     """
     most = _at_least_one("budget", BUDGETS.get(reader.settings.name, BUDGET) if budget is None else budget)
     longest = reader.settings.max_new_tokens if max_new_tokens is None else max_new_tokens
@@ -96,7 +96,7 @@ def choose(
 
 
 def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
-    """The trigger that a text names, below K_max ``most``; raises :class:`UserError` for what is none."""
+    """The trigger that a text names, under K_max = ``most``; raises :class:`UserError` if the text names none."""
     if not isinstance(trigger, str):
         raise UserError(f"trigger must be a text, as margin, not {trigger!r}")
     if parsed := parse_trigger(trigger):
@@ -121,7 +121,7 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
 
 @cache
 def detectors(identity: str) -> dict[str, Path]:
-    """The detectors that ship for the reader of an identity (:attr:`Reader.identity`), by name: the first seed's."""
+    """Files, by name, of the detectors that ship for the reader with this :attr:`Reader.identity`: the first seed's."""
     files = sorted((root() / "data" / "detectors").glob("*/*/seed0/model.safetensors"))
     return {path.parent.parent.name: path for path in files if _loaded(path).reader.identity == identity}
 

@@ -35,10 +35,10 @@ def ask(
     cache: Path | None,
     cache_size: int,
 ) -> None:
-    """Answer on standard output; what else there is to say goes to standard error. Raises :class:`UserError`.
+    """Write the answer to standard output, and notes about it to standard error. Raises :class:`UserError`.
 
-    ``name`` is the reader's; ``wanted`` are the arguments of :func:`utaca.app.answering.choose`. The trace goes to
-    ``page``, and documents that were read are kept in ``cache``, if there are such.
+    ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.answering.choose`. If
+    set, ``page`` gets the trace as HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most.
     """
     if page:
         _check_page(page)
@@ -112,7 +112,7 @@ def _check_page(page: Path) -> None:
 
 
 def page_of(names: str, question: str, text: str, reader: Reader, generation: Generation, choice: Choice) -> str:
-    """An answer about a document, which files of some ``names`` hold, in the trace viewer."""
+    """The trace viewer's HTML page of an answer; ``names`` are the names of the document's files."""
     from utaca.generation.points import trace_rows
     from utaca.reporting.traces import answer_page, encoder
 
@@ -162,13 +162,13 @@ def colours(out: TextIO) -> bool:
 
 
 def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
-    """Shows a token as text; of an adaptive budget, on a terminal with colours, shaded by its share of K_max."""
+    """A function that writes a token's text, shaded by K / K_max if the budget is adaptive and ``out`` has colours."""
     most, coloured = choice.options["budget"], choice.policy is not None and colours(out)
     if coloured:
         tell(legend(most))
 
     def show(token: Token) -> None:
-        # What the answer says must not steer the terminal.
+        # An answer must not send control codes to the terminal.
         text = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in token.text)
         out.write(shade(text, token, most) if coloured else text)
         out.flush()
@@ -184,7 +184,7 @@ def shade(text: str, token: Token, most: int) -> str:
 
 
 def legend(most: int) -> str:
-    """What shades mean."""
+    """The legend of the shades."""
     steps = "".join(f"\x1b[38;5;16;48;5;{each}m   \x1b[0m" for each in SHADES if each)
     return f"Budget: 1 block {steps} {most} blocks; \x1b[4munderlined\x1b[0m: rolled back and decoded again"
 

@@ -1,8 +1,8 @@
-"""Cache on disk of documents that were read, so that the next question about one reads nothing again.
+"""Cache on disk of documents that were read, so that further questions about a document need not read it again.
 
-An entry is found by the reader's weights and type, the settings of its block memory and the document's tokens
-(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If they grow beyond the cache's size, the
-least recently used entry is removed.
+The key of an entry is made of the reader's weights and type, the settings of block memory and the document's tokens
+(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If a new entry exceeds the cache's size, the
+least recently used entries are removed.
 """
 
 import os
@@ -34,7 +34,7 @@ def default_folder() -> Path:
 
 
 def bytes_of(size: str) -> int:
-    """The bytes of a size such as ``8GiB``, ``500M`` or ``0``; raises :class:`UserError` for what is none."""
+    """The number of bytes in a size such as ``8GiB``, ``500M`` or ``0``; raises :class:`UserError` for another text."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", size.strip(), re.IGNORECASE)
     if match is None:
         raise UserError(f"size {size!r} is not understood; write a number of bytes, as 8GiB or 500MiB")
@@ -47,7 +47,7 @@ class Cache:
     def __init__(self, folder: Path, size: int, tell: Callable[[str], None]) -> None:
         self._folder, self._size, self._tell = folder, size, tell
         try:
-            # What a user asks about is no other user's business.
+            # Other users of the machine must not read a user's documents.
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
@@ -56,7 +56,7 @@ class Cache:
             ) from error
 
     def read(self, reader: Reader, text: str) -> tuple[BlockMemory, bool]:
-        """The memory that :func:`utaca.prefill` gives of a document, and whether it was read before."""
+        """The block memory of a document, as :func:`utaca.prefill` returns it, and whether it came from the cache."""
         tokens = reader.document(text)
         path = kept.path_of(self._folder, reader, tokens)
         if path.is_file():
@@ -86,7 +86,7 @@ class Cache:
             self._tell(f"The document is not kept: the cache {self._folder} cannot be written to ({error}).")
 
     def _leave(self, size: int) -> None:
-        """Remove entries, those first that were not used for longest, until ``size`` more bytes have room."""
+        """Remove the least recently used entries until ``size`` more bytes have room."""
         entries = []
         for path in self._folder.glob("*.safetensors*"):
             with suppress(FileNotFoundError):  # another process may have removed it
@@ -101,5 +101,5 @@ class Cache:
 
 
 def tell(sentence: str) -> None:
-    """Show a sentence beside the answer."""
+    """Show the user a sentence, on standard error."""
     print(sentence, file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ from utaca.errors import UserError
 
 STDIN = "-"
 SEPARATOR = "\n\n"
-"""Between the texts of several files."""
+"""Separator between the texts of several files."""
 _HTML = (".html", ".htm", ".xhtml")
 _HIDDEN = {"script", "style", "template", "noscript", "head", "svg", "math"}
 _BLOCKS = re.compile(
@@ -26,7 +26,7 @@ _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BO
 def read(paths: Sequence[str | Path]) -> str:
     """The texts of files, joined in their order; ``-`` is standard input.
 
-    Raises :class:`UserError`, in one sentence that names the file, if it is missing, of no kind that is read, or empty.
+    Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
     """
     if list(map(str, paths)).count(STDIN) > 1:
         raise UserError("standard input is read once; give --document - once")
@@ -70,13 +70,13 @@ def _decoded(content: bytes, name: str, encoding: str = "utf-8") -> str:
 
 
 def _declared(content: bytes) -> str:
-    """The encoding that an HTML file says it has; UTF-8 if it says none."""
+    """The encoding that an HTML file declares; UTF-8 if the file declares none."""
     match = re.search(rb"""<meta[^>]*charset=["']?([\w-]+)|<\?xml[^>]*encoding=["']([\w-]+)""", content[:2048], re.I)
     return (match[1] or match[2]).decode("ascii") if match else "utf-8"
 
 
 def of_html(page: str) -> str:
-    """What a page shows as text, a line or paragraph for each block."""
+    """The text that an HTML page shows, with a line or paragraph for each block element."""
     parser = _Shown()
     parser.feed(page)
     parser.close()
@@ -85,7 +85,7 @@ def of_html(page: str) -> str:
 
 
 class _Shown(HTMLParser):
-    """Collects the text of a page without what a browser does not show of it."""
+    """A parser that collects the text of a page that a browser would show."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -93,7 +93,7 @@ class _Shown(HTMLParser):
         self._hidden = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        # A body ends a head that nobody closed.
+        # The body ends a head that has no end tag.
         if self._hidden == "head" and tag == "body":
             self._hidden = ""
         if not self._hidden and tag in _HIDDEN:
@@ -109,7 +109,7 @@ class _Shown(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self._hidden:
-            # Line ends in the source are spaces, those of blocks are lines.
+            # A line end in the source is only a space; block elements begin new lines.
             self.parts.append(data.replace("\n", " "))
 
 
@@ -118,7 +118,7 @@ def _of_pdf(content: bytes, name: str) -> str:
         from pypdf import PdfReader
     except ImportError as error:
         raise UserError(f"document {name} is a PDF, which pypdf reads; run: pip install pypdf") from error
-    # What it has to say of a damaged file is no matter of the user's.
+    # The user gets one sentence about a damaged file, without pypdf's warnings.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     try:
         pdf = PdfReader(io.BytesIO(content))

@@ -8,8 +8,8 @@ What a user types, and what comes back:
     The meeting was chaired by Ada Holm on 4 March.
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
 
-The answer is all of standard output, so that it can be piped; it comes token by token, in a terminal shaded by the
-budget of each. All else goes to standard error. A mistake in the user's input gives one sentence and the exit
+Only the answer goes to standard output, so that it can be piped; it comes token by token, in a terminal shaded by each
+token's budget. All other text goes to standard error. A mistake in the user's input gives one sentence and the exit
 status 2 (docs/ask.md).
 
 ``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
@@ -50,7 +50,7 @@ TARGETS = {
 
 
 class Commands(TyperGroup):
-    """The subcommands; a mistake of the user's ends each of them with one sentence and status 2."""
+    """The group of subcommands; a :class:`UserError` in a subcommand ends it with one sentence and exit status 2."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -87,7 +87,7 @@ def _utaca(
     ] = False,
 ) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Letters that the encoding lacks are written as escapes.
+        # Characters that the encoding of standard output lacks are written as escapes.
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
@@ -331,5 +331,5 @@ def run() -> None:
         try:
             sys.stdout.flush()
         except BrokenPipeError:
-            # Who read it has seen enough; Python would complain of that as it ends.
+            # The reader of the pipe has closed it; Python would print an error about that when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

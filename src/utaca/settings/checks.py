@@ -16,10 +16,10 @@ from utaca.settings import schema
 from utaca.settings.models import build, refuse, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
-"""Sections of ``decode`` whose tables show points in block memory alone."""
-# A file's name holds 255 bytes, its ending among them.
+"""Sections of ``decode`` whose tables show only points that decode from block memory."""
+# File names have at most 255 bytes, their suffixes included.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
-# In ASCII, as a host of other letters is sent.
+# ASCII only, because a host with other letters is sent in ASCII.
 _ADDRESS = re.compile(
     r"(?i)https?://([\w-]+(\.[\w-]+)*|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII
 )
@@ -29,19 +29,19 @@ _DATABASE = re.compile(
     r"(\?((?!\w*(password|secret|_key|token))\w+=[^&@#]*&?)+)?"
 )
 DATABASE = "postgresql://USER@HOST/DATABASE"
-"""The PostgreSQL database that the config key ``answers`` may name, as it is written."""
+"""Format of the URL of a PostgreSQL database in the config key ``answers``."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 EMBEDDED = "utaca-reference"
-"""Model of the embedded reference endpoint."""
+"""Model name of the embedded reference endpoint."""
 SHARED_FOLDERS = ("tables", "corpus", "training")
-"""What lies in ``results`` beside the runs, and so can be no run's name."""
+"""Folders in ``results`` that do not belong to one run; a run must not have one of these names."""
 
 
 def load(config: Mapping[str, Any]) -> schema.Config:
     """The typed config from a plain dict; raises :class:`UserError` naming every faulty key and what is allowed.
 
-    Keys are compared with each other once each of them is sound by itself.
+    Keys are compared with each other only if each key is valid by itself.
     """
     typed = build(schema.Config, config)
     refuse(_config_faults(typed))
@@ -51,7 +51,7 @@ def load(config: Mapping[str, Any]) -> schema.Config:
 def identity(settings: Any) -> dict[str, Any]:
     """The part of a settings object that decides results, as a plain dict: all keys but transport.
 
-    Rules take it as ``params``, so that a new address or rate reruns nothing.
+    Workflow rules have this dict among their ``params``, so that a new address or rate reruns nothing.
     """
     return TypeAdapter(type(settings)).dump_python(settings)
 
@@ -94,7 +94,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     for role in ROLES:
         yield from _endpoint_faults(getattr(config, role), role)
     if not unsound:
-        # What follows compares with these sizes.
+        # The next checks compare with the splits' sizes.
         yield from _window_faults(config)
         widest = max(max(split.budgets) for _, split in splits)
         if 0 < (expanded := config.trajectories.expanded) <= widest:
@@ -104,7 +104,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
         yield from _name_faults(name, f"points.{name}")
         yield from _point_faults(point, f"points.{name}", config)
     if not (unnamed := list(_decode_faults(config))):
-        # What follows asks for the points that are decoded.
+        # These checks look up the decoded points by name.
         unnamed = [*_trigger_faults(config), *_plan_faults(config)]
     yield from unnamed
     if not config.answers:
@@ -155,7 +155,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
 
 
 def _window_faults(config: schema.Config) -> Iterator[str]:
-    """Documents without a block outside of the window, which would be read whole under every budget."""
+    """Faults of splits with documents that lie wholly in the window, and are so read whole under every budget."""
     memory = config.reader.memory
     least = memory.n_init + memory.n_local + memory.block_size
     splits = ("train", "validation", "test")
@@ -177,9 +177,9 @@ def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
 
 
 def address_fault(url: str) -> str:
-    """Why ``url`` is no address of a server, as the rest of a sentence that begins with its key; "" where it is one."""
+    """Why ``url`` is not a server's address, to follow the config key in a sentence; "" if ``url`` is an address."""
     if re.search("[@?#]", url):
-        # not shown: it may hold a key
+        # The message omits the URL, which may hold a key.
         return "must not hold a user, a password or a query; name the environment variable of the key in api_key_env"
     try:
         sound = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
@@ -191,10 +191,9 @@ def address_fault(url: str) -> str:
 
 
 def is_database(answers: str) -> bool:
-    """Whether ``answers`` names a database, by a URL, and not a file.
+    """Whether ``answers`` is the URL of a database, and not the path of a file.
 
-    Raises:
-        UserError: the URL has a password, another scheme or no database; the URL is not quoted.
+    Raises :class:`UserError`, which does not quote the URL, if it has a password, another scheme or no database.
     """
     if "://" not in answers and not re.match(r"(?i)\s*postgres\w*:", answers):
         return False
@@ -337,7 +336,7 @@ def _plan_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _trigger_faults(config: schema.Config) -> Iterator[str]:
-    """Detectors of points that are decoded, which nothing trains; each once."""
+    """The fault that triggers of decoded points name undefined detectors; each detector once."""
     wanted: dict[str, str] = {}
     for name in (name for names in config.decode.values() for name in names):
         wanted.setdefault(config.points[name].detector, name)

@@ -1,4 +1,4 @@
-"""What a command line of Snakemake asks for, read as Snakemake reads it."""
+"""The options of a Snakemake command line, parsed by Snakemake's parser."""
 
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from utaca.errors import UserError
 
 def read(argv: Sequence[str]) -> Namespace:
     """The options of a command line of Snakemake, ``sys.argv``, as its parser names them (``targets``, ``dryrun``,
-    ``touch``, ``config``); the usual ones where it is no such line, as the workflow was loaded from Python."""
+    ``touch``, ``config``); the defaults if ``argv`` is of another program, which loaded the workflow from Python."""
     parser = get_argument_parser()
     try:
         with redirect_stderr(StringIO()):
@@ -22,7 +22,7 @@ def read(argv: Sequence[str]) -> Namespace:
 
 
 def runs_here(command: Namespace) -> bool:
-    """Whether a command leaves its jobs on this machine: by no executor or profile."""
+    """Whether a command runs its jobs on this machine: it names no other executor, and no profile but the default."""
     # Snakemake 9.27 has a list here, earlier releases one name.
     named = command.profile or []
     profiles = {command.workflow_profile, *([named] if isinstance(named, str) else named)}
@@ -30,7 +30,7 @@ def runs_here(command: Namespace) -> bool:
 
 
 def check_config(entries: Sequence[str]) -> None:
-    """Raise :class:`UserError` for a text among what ``--config`` gives that Snakemake reads otherwise, as YAML."""
+    """Raise :class:`UserError` if Snakemake, which parses ``--config`` entries as YAML, would change a text."""
     for entry in entries:
         key, _, text = entry.partition("=")
         text, found = text.strip("'\" "), parse_config([entry])[key]

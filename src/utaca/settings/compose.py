@@ -1,4 +1,4 @@
-"""Composition of the config: Hydra puts the chosen options of ``config/`` together, single keys come on top."""
+"""Composition of the config: Hydra merges the chosen options of ``config/``; then single keys override them."""
 
 import os
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 
 
 def groups(root: Path) -> dict[str, list[str]]:
-    """Options of every config group, by the name under which the command line knows the group.
+    """Options of every config group, by the group's name on the command line.
 
-    Other folders, ``runs`` and ``experiments``, hold config files.
+    The folders ``runs`` and ``experiments`` hold config files and are not groups.
     """
     keys = {key.name for key in fields(schema.Config)}
     options = {}
@@ -46,7 +46,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     parts = _read(overrides, groups(root))
     faults = parts.faults
     if "points" in parts.choices:
-        # An option brings its own, in place of a saved run's.
+        # An option of points sets ``decode`` too, in place of a saved run's ``decode``.
         parts.whole.pop("decode", None)
     plain = _options(root, parts.choices) | parts.whole
     models.refuse_misread(plain)
@@ -76,7 +76,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
 
 @dataclass
 class _Parts:
-    """What the overrides hold: options of groups, whole groups, keys on top, and what is wrong with them."""
+    """The overrides, sorted: options of groups, whole groups, single keys on top; and a sentence for each fault."""
 
     choices: dict[str, str] = field(default_factory=dict)
     whole: dict[str, Any] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str
 
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
-    """What Hydra makes of the main config under chosen options."""
+    """The main config as Hydra composes it with the chosen options."""
     written = tuple((path, path.stat().st_mtime_ns) for path in sorted((root / "config").rglob("*.yaml")))
     return deepcopy(_composed(root, tuple(choices.items()), written))
 
@@ -135,7 +135,7 @@ def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
 def _composed(
     root: Path, choices: tuple[tuple[str, str], ...], written: tuple[tuple[Path, int], ...]
 ) -> dict[str, Any]:
-    """As :func:`_options`, kept as long as no file is ``written`` again: a run and its base differ in keys alone."""
+    """As :func:`_options`, cached until a config file changes: ``written`` has the files' modification times, in ns."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
@@ -154,21 +154,21 @@ def _composed(
 
 
 def _usual(root: Path) -> dict[str, str]:
-    """The option of each group that the main config has."""
+    """The main config's option of each group."""
     listed = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     pairs = [pair for entry in listed if isinstance(entry, Mapping) for pair in entry.items()]
     return {str(key).removeprefix("endpoint@"): str(option) for key, option in pairs}
 
 
 def _merged(base: Any, value: Any, path: str) -> Any:
-    """Keys on top of a mapping; a point is written anew, a detector of a known name keeps its other keys."""
+    """``base`` with the keys of ``value`` on top; a point is replaced as a whole, a detector keeps its other keys."""
     if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("points."):
         return value
     return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
 
 
 def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """An address makes an endpoint remote, and another model than the option's wants a name of its own."""
+    """Complete the changes of an endpoint: an address makes it remote; a fault if a new model has no new name."""
     changes, url = dict(changes), changes.get("base_url")
     was_remote = base.get("kind", "remote") == "remote"
     if url and not was_remote:
@@ -182,8 +182,8 @@ def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[
 
 
 def _as_reader(base: Any, changes: Mapping[str, Any], kept: bool, faults: list[str]) -> tuple[Any, Any]:
-    """Another model than the option's wants a name of its own, and starts from defaults, unless the option's settings
-    are asked for by ``use`` (``kept``): prompt, window, positions and settings of methods would be wrong for it."""
+    """The base and the changes of a reader. A model other than the option's needs a new name, and starts from defaults
+    unless ``use`` names the option (``kept``): the option's prompt, window, positions and methods may not fit it."""
     if not isinstance(base, Mapping):
         return base, changes
     path = str(changes.get("path", base.get("path"))).rstrip("/")

@@ -1,4 +1,4 @@
-"""What the machine offers and holds, and what child processes need of it; without heavy imports."""
+"""Processors, memory, disk and files of the machine, and settings for child processes; without heavy imports."""
 
 import ctypes
 import fcntl
@@ -22,10 +22,10 @@ _TURN = RLock()
 
 
 def in_turn(work: Callable[P, T]) -> Callable[P, T]:
-    """``work`` by one thread of this process at a time, together with all else that is so marked.
+    """Decorate ``work`` so that only one thread of this process at a time runs any of the functions so decorated.
 
-    How PyTorch multiplies is a setting of the process, and passes of one model share what its modules keep: the results
-    of threads would depend on each other.
+    PyTorch's settings of matrix products belong to the process, and passes of one model share the state of its modules:
+    without turns, the results of one thread would depend on other threads.
     """
 
     @wraps(work)
@@ -53,9 +53,9 @@ def visible_gpus(number: int) -> list[str]:
 
 
 def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
-    """The first GPU that no other process has taken: its place in ``names``, and a file that holds it while it is open.
+    """Lock the first GPU that no other process has locked; return its index in ``names`` and the open lock file.
 
-    The file is locked in ``folder``, and the system lets go of it however the process ends. None where all are taken.
+    The lock file is in ``folder``; closing the file or ending the process releases the lock. None if no GPU is free.
     """
     for place, name in enumerate(names):
         file = (folder / f"utaca-{os.getuid()}-gpu-{re.sub(r'[^A-Za-z0-9-]', '', name)}.lock").open("a")
@@ -69,12 +69,12 @@ def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
 
 
 def promised_gpu() -> bool:
-    """Whether this process is a job of Slurm's that was given a GPU."""
+    """Whether this process runs in a Slurm job with a GPU."""
     return os.environ.get("SLURM_GPUS_ON_NODE", "0") != "0"
 
 
 def check_paths(paths: Iterable[str | Path]) -> None:
-    """Raise :class:`UserError` for a path that Snakemake cannot take: a brace is a wildcard to it."""
+    """Raise :class:`UserError` if a path is not UTF-8 or has a brace, which marks a wildcard for Snakemake."""
     for path in map(str, paths):
         if re.search("[{}\ud800-\udfff]", path):
             raise UserError(f"{path!r} has a brace in it, or is not UTF-8, which Snakemake cannot take; rename it")
@@ -87,10 +87,10 @@ def share_source(source: Path) -> None:
 
 
 def prose_files(path: str, left_out: dict[str, list[str]] | None = None) -> list[str]:
-    """The files of a corpus at ``path``, a file or a folder of .txt and .md files; none where it is empty or missing.
+    """Paths of the files of a corpus; ``path`` is a file, or a folder of .txt and .md files; if neither: no paths.
 
-    Links are followed, and what several lead to is taken once. ``left_out`` gets what else lies in the folder, by what
-    keeps it out.
+    Links are followed; a file or folder that several links lead to is listed once. ``left_out`` receives the paths of
+    all other files and folders, by the reason for which they are left out.
     """
     if not path or os.path.isfile(path):
         return [path] if path else []
@@ -110,7 +110,7 @@ UNREADABLE = "unreadable"
 
 
 def _kept_out(path: str, seen: set[str]) -> str:
-    """What keeps a file or folder out of a corpus, "" where nothing does; what is ``seen`` grows by it."""
+    """Why a file or folder is left out of a corpus, "" if it is not; adds its real path to ``seen``."""
     name, real = os.path.basename(path), os.path.realpath(path)
     if name.startswith("."):
         return "hidden"
@@ -125,22 +125,22 @@ def _kept_out(path: str, seen: set[str]) -> str:
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes of main memory that this process may still take, its container's limit heeded; None where unknown."""
+    """Bytes of main memory that this process may still allocate within its container's limit; None if unknown."""
     if not meminfo.is_file():
         return None
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     free = [int(found[1]) * 1024] if found else []
     limit, used, kinds = (group / f"memory.{name}" for name in ("max", "current", "stat"))
     if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
-        # Cached files count as used, but give way.
+        # The cache of files counts as used, but the system frees it on demand.
         cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
         free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
     return max(0, min(free)) if free else None
 
 
 def free_gpu_memory() -> int | None:
-    """Bytes that are free on the emptiest GPU, asked of the driver's tool, so that this process holds none; None where
-    unknown."""
+    """Free bytes of the GPU with the most free memory, as nvidia-smi reports it, so that this process need not open the
+    GPU; None if unknown."""
     query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
@@ -156,10 +156,10 @@ def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep the memory that this process frees, where that is glibc; elsewhere nothing.
+    """Have glibc keep the memory that this process frees; do nothing with another C library.
 
     By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
-    the CPU then take up to twice as long. What is kept grows with fragmentation: see :func:`return_freed_memory`.
+    the CPU then take up to twice as long. Fragmentation makes the kept memory grow: see :func:`return_freed_memory`.
     """
     trim_threshold, mmap_threshold, largest = -1, -3, 2**31 - 1
     _glibc("mallopt", trim_threshold, largest)
@@ -167,29 +167,29 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the system what :func:`keep_freed_memory` has kept; to be called now and then."""
+    """Return the memory that :func:`keep_freed_memory` has kept to the system; call this from time to time."""
     _glibc("malloc_trim", 0)
 
 
 def gib(size: float) -> str:
-    """A number of bytes in words."""
+    """A number of bytes as text, in GiB or MiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 / 10 else f"{size / 2**20:.0f} MiB"
 
 
 def free_disk(folder: Path) -> int:
-    """Bytes that are free where a folder lies, or will."""
+    """Free bytes on the disk of a folder, which need not exist yet."""
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(there).free
 
 
 def check_room(folder: Path, size: float, what: str, mend: str) -> None:
-    """Raise :class:`UserError` where a folder's disk has not so many bytes free: ``what`` takes them."""
+    """Raise :class:`UserError` from ``what`` to ``mend`` if a folder's disk has fewer than ``size`` free bytes."""
     if size > free_disk(folder):
         raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {mend}.")
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name of the processor; empty where unknown."""
+    """Name of the processor; empty if unknown."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
@@ -198,8 +198,8 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def natural_dtype(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The narrowest type that ``device``, cpu or cuda, multiplies natively: bfloat16 or float32.
 
-    A CPU without bfloat16 instructions reads a document in bfloat16 eight times as slowly as in float32. What
-    ONEDNN_MAX_CPU_ISA hides counts as missing.
+    A CPU without bfloat16 instructions reads a document in bfloat16 eight times as slowly as in float32. Instructions
+    that the environment variable ONEDNN_MAX_CPU_ISA disables count as missing.
     """
     if device == "cuda":
         return "bfloat16"
@@ -211,11 +211,11 @@ def natural_dtype(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def chosen_dtype(dtype: str, device: str) -> str:
-    """The compute type of a reader whose config says ``dtype`` and ``device``, whatever ``auto`` stands for here."""
+    """The compute type of a reader with these config values of ``dtype`` and ``device``; resolves ``auto``."""
     return natural_dtype(("cuda" if gpus() else "cpu") if device == "auto" else device) if dtype == "auto" else dtype
 
 
 def _glibc(function: str, *arguments: int) -> None:
-    """Call a function of the C library; nothing where that is not glibc."""
+    """Call a function of glibc; do nothing if the C library lacks it."""
     if sys.platform.startswith("linux") and (called := getattr(ctypes.CDLL(None), function, None)):
         called(*arguments)

@@ -1,4 +1,4 @@
-"""Config from plain dicts: every fault at once, each a sentence."""
+"""Typed config from plain dicts; all faults are reported at once, with one sentence for each."""
 
 import difflib
 import json
@@ -26,7 +26,7 @@ _MEANINGS, _INSTEAD = (
 
 
 def as_number(value: Any) -> Any:
-    """A whole number that came as a text, as the command line gives all that is nested; true and false are none."""
+    """Convert a text of digits, as nested values of the command line are texts; ValueError for true and false."""
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
@@ -47,9 +47,9 @@ def _distinct(values: list[Any]) -> list[Any]:
 
 
 Distinct = pydantic.AfterValidator(_distinct)
-"""Of a list: each name once."""
+"""Annotation of a list in which each name occurs only once."""
 Plain = Annotated[Any, pydantic.BeforeValidator(_plain)]
-"""Any value; numbers that came as texts are numbers."""
+"""Any value; texts of numbers become numbers."""
 Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
 Number = Annotated[float, pydantic.BeforeValidator(as_number)]
 _NUMBERS = {int: Whole, float: Number, tuple[int, ...]: tuple[Whole, ...], tuple[float, ...]: tuple[Number, ...]}
@@ -57,7 +57,7 @@ _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 
 def keys(kind: type[T]) -> type[T]:
-    """Make a class of config keys, whose instances are checked; what is wrong with one is :class:`Faults`."""
+    """Decorate a class of config keys: its instances are validated, and invalid values raise :class:`Faults`."""
     for name in kind.__annotations__:
         setattr(kind, name, getattr(kind, name)(_MEANINGS[kind.__name__][name]))
     made = pydantic.dataclasses.dataclass(kind, config=pydantic.ConfigDict(extra="forbid"))
@@ -87,7 +87,7 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
 
 
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
-    """As :func:`build`, of a dataclass that is none of config keys; lists become tuples."""
+    """As :func:`build`, for a dataclass that :func:`keys` does not decorate; lists become tuples."""
     settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     hints = get_type_hints(kind)
     columns = [(x.name, _NUMBERS.get(hints[x.name], hints[x.name]), field(default=x.default)) for x in fields(kind)]
@@ -96,7 +96,7 @@ def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
 
 
 class Faults(UserError):  # noqa: N818
-    """Several mistakes at once; ``faults`` has a sentence for each, and ``title`` is said before two or more."""
+    """One or more mistakes; ``faults`` has a sentence for each, and ``title`` precedes them if there are several."""
 
     def __init__(self, sentences: Iterable[str], title: str = "the config has {} faults:") -> None:
         self.faults = list(dict.fromkeys(sentences))
@@ -105,13 +105,13 @@ class Faults(UserError):  # noqa: N818
 
 
 def refuse(sentences: Iterable[str], *title: str) -> None:
-    """Raise :class:`Faults` if there are any."""
+    """Raise :class:`Faults` if there are any sentences."""
     if faults := list(sentences):
         raise Faults(faults, *title)
 
 
 def unknown_key(path: str, names: Iterable[str]) -> str:
-    """The sentence for a key that does not exist, with the nearest one that does."""
+    """The sentence for a key that does not exist, with the most similar key that exists."""
     for pattern, written in _INSTEAD.items():
         if re.fullmatch(pattern, path):
             return f"config key {path} is of an earlier version; {written}."
@@ -127,8 +127,8 @@ def join(where: str, name: str) -> str:
 
 
 def refuse_misread(config: Mapping[str, Any]) -> None:
-    """Raise :class:`Faults` for every key that YAML took for something else than a text, and for every text with half
-    of a character, as JSON may have it, which no file can keep."""
+    """Raise :class:`Faults` for every key that YAML parsed as another type than text, and for every text with half of a
+    surrogate pair, which JSON allows but UTF-8 files cannot hold."""
     refuse(_misread(config, ""))
 
 
@@ -153,7 +153,7 @@ def _read_as(value: Any) -> str:
 
 
 def describe(hint: Any, bounds: Mapping[str, float]) -> str:
-    """What a value may be, in words; ``bounds`` are its least and most, "ge" and "le"."""
+    """The allowed values of a type, in words; ``bounds`` has the inclusive minimum "ge" and maximum "le"."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(json.dumps(choice) for choice in get_args(hint))
     if get_origin(hint) in (list, tuple):
@@ -163,13 +163,13 @@ def describe(hint: Any, bounds: Mapping[str, float]) -> str:
 
 
 def keys_of(kind: type) -> dict[str, tuple[Any, FieldInfo]]:
-    """Type, without what pydantic adds to it, and description of each key of a class of config keys."""
+    """Type, without pydantic's annotations, and pydantic field of each key of a class of config keys, by name."""
     hints = get_type_hints(kind)
     return {name: (hints[name], about) for name, about in kind.__pydantic_fields__.items()}
 
 
 def bounds_of(about: FieldInfo) -> dict[str, float]:
-    """The least and the most that a key may be, "ge" and "le", where it has such."""
+    """The inclusive minimum "ge" and maximum "le" of a key, each only if the key has one."""
     return {name: getattr(limit, name) for limit in about.metadata for name in ("ge", "le") if hasattr(limit, name)}
 
 
@@ -202,7 +202,7 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
         return f"{path} is {value!r} but must be {allowed}."
     if hint is str and not isinstance(value, Mapping | list):
-        # Snakemake takes quotes off what --config gives.
+        # Snakemake removes the quotes around a value of --config.
         mend = "write it in quotes" if "." in path else "begin it with a letter, or write it in quotes in a config file"
         return f"{path} must be a text, but is {value}, which YAML takes for {_read_as(value)}; {mend}."
     return f"{path} must be {allowed}, not {value!r}."

@@ -1,4 +1,4 @@
-"""Which files of the package a script runs: its imports, followed through the package.
+"""The files of the package that a script runs, found by following imports through the package.
 
 Snakemake does not see edits in imported code, so every rule has a digest of these files among its parameters.
 """
@@ -17,7 +17,7 @@ _DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
 
 
 def code(script: Path, source: Path, *more: str) -> str:
-    """16 hex digits of the SHA-256 of what :func:`closure` lists, names and contents."""
+    """First 16 hex digits of the SHA-256 of the names and contents of the files that :func:`closure` lists."""
     digest = hashlib.sha256()
     for path in closure(script, source, *more):
         digest.update(f"{os.path.relpath(path, source)}\n".encode() + _content(path))
@@ -25,11 +25,11 @@ def code(script: Path, source: Path, *more: str) -> str:
 
 
 def closure(script: Path, source: Path, *more: str) -> list[str]:
-    """Source files of the package that ``script`` and ``more`` modules import, directly or not, now or later; sorted.
+    """Sorted paths of the modules ``more`` and of all modules that ``script`` or they import, directly or indirectly.
 
-    ``source`` is the folder that holds the package. Text, JSON, HTML, CSS and YAML files of reached packages are
-    included; one named like a module (its prompt) with that module alone. So are the YAML files under ``data/``, a
-    neighbour of ``source``, that a reached module names (:func:`utaca.data_files.read`).
+    ``source`` is the folder that holds the package. Text, JSON, HTML, CSS and YAML files beside listed modules are
+    included; a file named like a module (its prompt) is included only with that module. YAML files under ``data/``,
+    beside ``source``, are included if a listed module names them (:func:`utaca.data_files.read`).
     """
     files: set[Path] = set()
     waiting = {*_imports(script, source), *_files(more, source)}
@@ -43,21 +43,21 @@ def closure(script: Path, source: Path, *more: str) -> list[str]:
 
 @cache
 def _data(folder: Path) -> list[tuple[Path, Path | None]]:
-    """Files of a folder that are no code, each with the module that is named like it, if any."""
+    """Data files of a folder, each with the module of the same name, or None."""
     paths = [path for kind in _DATA for path in folder.glob(kind)]
     return [(path, module if (module := path.with_suffix(".py")).is_file() else None) for path in paths]
 
 
 @cache
 def _named(module: Path, source: Path) -> list[Path]:
-    """The files under ``data/`` that a module names."""
+    """The YAML files under ``data/`` that a module names."""
     paths = [source.parent / "data" / name for name in re.findall(r'"([\w/]+\.yaml)"', _content(module).decode())]
     return [path for path in paths if path.is_file()]
 
 
 @cache
 def _imports(path: Path, source: Path) -> frozenset[Path]:
-    """Files of the package that a module or script imports, inside functions too; for type checkers alone aside."""
+    """Files of the package that a module or script imports, also inside functions, but not under TYPE_CHECKING."""
     text = _content(path).decode()
     names = set()
     for node in _statements(ast.parse(text)):
@@ -65,7 +65,7 @@ def _imports(path: Path, source: Path) -> frozenset[Path]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    # A package that loads every module in its folder.
+    # A package with this text loads every module in its folder by name.
     folder = path.parent.glob("[!_]*.py") if "{__name__}." in text else ()
     return frozenset([*_files(names, source), *folder])
 
@@ -79,7 +79,7 @@ def _statements(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _files(names: Iterable[str], source: Path) -> Iterator[Path]:
-    """The modules of the package behind dotted names, and the packages that they lie in."""
+    """The files of the modules with these dotted names, and the ``__init__.py`` of each package around a module."""
     for name in names:
         path = source
         for part in name.split(".") if name.startswith("utaca") else ():

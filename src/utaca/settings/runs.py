@@ -1,7 +1,7 @@
-"""Runs: what makes one, what it is called, and what is written beside its results.
+"""Runs: the settings that define a run, its name, and the files that are written beside its results.
 
-A run is one *base*, everything that its trajectories depend on, and grows under its name: points, detectors, judges
-and tables may be added.
+A run is defined by its *base*, everything that its trajectories depend on. Points, detectors, judges and tables may be
+added to a run later.
 """
 
 import os
@@ -33,7 +33,7 @@ _SHOWN = 3
 
 
 def base(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run is made of, transport left out: two configs of one base may share a run."""
+    """The base of a config, without transport keys: two configs with equal bases may share a run."""
     typed = identity(build(schema.Config, config))
     for part, key in _ADDED:
         del typed[part][key]
@@ -41,10 +41,10 @@ def base(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any]) -> str:
-    """The name of a run that was given none, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
+    """The default name of a run, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
 
-    ``usual`` has the default run's option of each group, ``pure`` the config of the chosen options alone; six hex
-    digits tell the base from that of ``pure`` if they differ.
+    ``usual`` has the default run's option of each group; ``pure`` is the config of the chosen options without further
+    keys. If the bases of ``config`` and ``pure`` differ, six hex digits of the base's digest end the name.
     """
     parts = [config["scale"]["name"]]
     labels = {key: config[key]["name"] for key in _NAMED}
@@ -52,14 +52,14 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
     try:
         same = base(config) == base(pure)
     except UserError:
-        # an option that is whole only with keys of its user's
+        # An option may be valid only with further keys that the user sets.
         same = False
     return "-".join(parts if same else [*parts, digest(base(config))[:6]])
 
 
 def check(config: Mapping[str, Any], folder: Path) -> None:
-    """Raise :class:`UserError` where the run in ``folder`` (``results/NAME``) was made of another base, and where there
-    can be no such folder."""
+    """Raise :class:`UserError` if the run in ``folder`` (``results/NAME``) has another base, or if a file or a broken
+    link has the path of ``folder``, of a parent or of ``logs``."""
     for place in (Path("logs"), *reversed(folder.parents), folder):
         if os.path.lexists(place) and not place.is_dir():
             raise UserError(f"{place} is no folder, or links to a disk that is not mounted; mount it, or move it away")
@@ -87,15 +87,15 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
 
 
 def claim(config: Mapping[str, Any], folder: Path) -> None:
-    """Save the config where its run has none yet, so that :func:`check` knows the run from its first file on."""
+    """Save the config if its run has none yet, so that :func:`check` recognises the run from the first file on."""
     if not (folder / CONFIG).is_file():
         write(config, folder / CONFIG)
 
 
 def write(config: Mapping[str, Any], path: Path) -> None:
-    """Save a resolved config, so that ``--configfile`` repeats the run; all or nothing.
+    """Save a resolved config atomically, so that ``--configfile`` repeats the run.
 
-    Groups stand under ``use``, and so single keys and other options still go on top.
+    Each group is saved under ``use``, so that single keys and other options can still override the saved config.
     """
     saved = {key: {"use": value} if key in _GROUPS else value for key, value in config.items()}
     command = f"# Repeats this run: snakemake --cores all results/tables --configfile {path}\n"
@@ -110,7 +110,7 @@ def write(config: Mapping[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A config as :func:`write` saved it, unchecked; raises :class:`UserError` for a file of another kind."""
+    """Read a config that :func:`write` saved, unchecked; raises :class:`UserError` if the file holds no such config."""
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
@@ -119,12 +119,12 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:
-    """Where a run's results come from: code, versions, machine, model and the digest of every input file."""
+    """The provenance of a run's results: code, versions, machine, model and the digest of every input file."""
     return {
         "run": config["run"],
         "utaca": _version("utaca"),
         "commit": _git(root, "rev-parse", "HEAD"),
-        # of the files that git knows
+        # Untracked files do not count.
         "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         "python": platform.python_version(),
         "packages": {package: _version(package) for package in _PACKAGES},
@@ -142,7 +142,7 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
 
 
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
-    """A folder's files by their digests, or a hub model's commit where its files are here, else its revision."""
+    """Digests of a local model's files; for a hub model, its commit if it is in the local cache, else its revision."""
     folder = Path(reader["path"])
     if folder.exists():
         files = [path for path in folder.iterdir() if path.suffix in _MODEL_FILES] if folder.is_dir() else [folder]
@@ -152,7 +152,7 @@ def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hub_commit(model: str, revision: str) -> str:
-    """The commit of a hub model in the local cache; "" where it is not there."""
+    """The commit of a hub model in the local cache; "" if the cache does not hold the model."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
@@ -180,9 +180,9 @@ def _version(package: str) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    """What git says, "" where there is no git or no checkout."""
+    """The output of a git command; "" if the command fails or ``root`` is not a checkout."""
     if not (root / ".git").exists():
-        # A folder around an installed package may be another project's.
+        # Git would search the parent folders, which may belong to another project's checkout.
         return ""
     try:
         done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, timeout=30)

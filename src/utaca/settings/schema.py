@@ -1,6 +1,6 @@
 """The typed config: every key, its type and its default; ``schema.yaml`` has its meaning.
 
-The classes are pydantic's: what an instance is made of is checked. :mod:`utaca.settings.models` says in sentences what
+The classes are pydantic dataclasses, which validate their values. :mod:`utaca.settings.models` says in sentences what
 is wrong with a config; ``config/README.md`` and ``config/schema.json`` are generated from the classes and the
 meanings (``docs/config_page.py``).
 """
@@ -25,7 +25,7 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 
 
 FIXED, ADAPTIVE = "infllm", "utaca"
-"""Methods that decode from block memory, budgets in blocks: a fixed one, and one that follows an update policy."""
+"""Methods that decode from block memory, with budgets in blocks: a fixed budget, and one with an update policy."""
 CONTEXT_METHODS = tuple(
     sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
 )
@@ -33,32 +33,32 @@ CONTEXT_METHODS = tuple(
 AGREEMENT = "agreement"
 """The trigger that compares tokens under two budgets."""
 EXPANDED = (ADAPTIVE, AGREEMENT, "no_detector")
-"""What follows an update policy, as answers and tables call it (:attr:`PointSettings.kind`)."""
+"""Kinds of points whose budgets follow an update policy, as in answers and tables (:attr:`PointSettings.kind`)."""
 BLOCK_METHODS = (FIXED, *EXPANDED)
-"""What decodes from block memory, as answers and tables call it (:attr:`PointSettings.kind`)."""
+"""Kinds of points that decode from block memory, as in answers and tables (:attr:`PointSettings.kind`)."""
 
 
 OWN = -1
-"""As ``question_budget``: a question is read under the budget of its answer."""
+"""Value of ``question_budget``: a question is read under the budget of its answer."""
 
 TOKENS = "tokens"
-"""As ``representatives``: every token of a block represents it."""
+"""Value of ``representatives``: every token of a block represents the block."""
 
 CLIPPED, PACKED = "clipped", "packed"
-"""As ``far_positions``: keys at one distance, or side by side before the window."""
+"""Values of ``far_positions``: far keys all at one distance, or side by side before the window."""
 
 VALIDATION, TEST = "validation", "test"
 SWEEP, METHODS = "sweep", "methods"
 SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, METHODS: TEST}
-"""Sections of ``decode`` and the splits whose documents they ask; any other section is a set of ``tasks``."""
+"""Sections of ``decode``, each with the split of its documents; any other section is a set of ``tasks``."""
 ALL = 0
-"""As a point's ``seeds``: every seed."""
+"""Value of a point's ``seeds``: every seed."""
 
 NOT_RUN = "not run: "
-"""What an answer's finish begins with where its method lacks something; the sentence follows."""
+"""Beginning of an answer's ``finish`` if its method could not run; a sentence with the reason follows."""
 
 CLASSIFIER = "results/training/llmlingua_classifier"
-"""The token classifier for LLMLingua-2 that the project trains, apart from every run (``training/Snakefile``)."""
+"""Path of the token classifier for LLMLingua-2 that ``training/Snakefile`` trains, outside of any run."""
 
 
 Seeds = Annotated[
@@ -67,7 +67,7 @@ Seeds = Annotated[
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "all"}]}),
 ]
 OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
-"""A text that may be empty, as YAML's nothing is."""
+"""A text that may be empty; YAML's null becomes an empty text."""
 
 
 def setting(
@@ -81,12 +81,12 @@ def setting(
 ) -> Any:
     """A config key, whose meaning is in ``schema.yaml``, with the names ``listed`` after it; bounds are inclusive.
 
-    The default is a value, ``...`` for a key that must be set, or a class of keys, which has defaults of its own. A key
-    of ``transport`` never changes a result (addresses, limits) and so triggers no rerun; of one that is ``hidden`` no
-    message may show the value.
+    The default is a value, ``...`` for a key that must be set, or a class of keys with their defaults. A ``transport``
+    key (an address, a limit) never changes a result and so triggers no rerun. No message shows the value of a
+    ``hidden`` key.
     """
     about = {"ge": minimum, "le": maximum, "json_schema_extra": {"hidden": hidden}}
-    # What is resumed by an object's repr goes on under another transport.
+    # Stages that resume if the repr of their settings is unchanged must also resume with another transport key.
     about |= {"exclude": transport, "repr": not transport}
     if isinstance(default, type):
         about |= {"default_factory": dict, "validate_default": True}
@@ -99,7 +99,7 @@ def setting(
 
 Evidence = Literal["complete", "partial", "missing"]
 EVIDENCE = get_args(Evidence)
-"""How much a document, or a benchmark's prompt, holds of what answers its question: all, half of it, nothing."""
+"""How much of the evidence for its question a document, or a benchmark's prompt, holds: all, half, nothing."""
 
 
 @keys
@@ -115,7 +115,7 @@ class SplitSettings:
 
     @property
     def trajectories(self) -> int:
-        """How many pairs of a document and a compact budget are decoded."""
+        """Number of pairs of a document and a compact budget that are decoded."""
         return self.biographies * len(self.evidence) * len(self.budgets)
 
 
@@ -213,12 +213,12 @@ class EndpointSettings:
     max_failed: Number = setting(0.05, minimum=0.0, maximum=1.0)
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """What tokens cost, USD."""
+        """The cost of prompt and completion tokens, in USD."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
 POLICY = r"(set|sub)\.([1-9]\d*)"
-"""Update policies as they are written in config."""
+"""Regular expression for an update policy in the config."""
 
 
 @keys
@@ -248,16 +248,16 @@ class DetectorSettings:
     mixed: bool = setting(False)
 
     def differing(self, other: DetectorSettings) -> str:
-        """The first key, by name, in which two variants differ such that the weights of one mean nothing to the other;
-        "" where there is none."""
+        """The first key, in alphabetical order, whose difference makes the weights of two variants incompatible; "" if
+        the weights are compatible."""
         keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
 def trigger_parts(text: str) -> tuple[str, int] | None:
-    """Name and N, 0 if it has none, of ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
+    """Name and N (0 without N) of a trigger ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
 
-    None for anything else: that names a variant of the detector.
+    None for any other text, which names a variant of the detector.
     """
     match = re.fullmatch(r"(agreement|every(?=\.)|never(?!\.))(?:\.([1-9]\d*))?", text)
     return (match[1], int(match[2] or 0)) if match else None
@@ -276,50 +276,50 @@ class PointSettings:
 
     @property
     def adaptive(self) -> bool:
-        """Whether it has a policy, and something that expands its budget."""
+        """Whether the point has an update policy, and a trigger that expands its budget."""
         return self.method == ADAPTIVE
 
     @property
     def kind(self) -> str:
-        """What decides its budget, as answers and tables call it: its method, or "agreement" or "no_detector"."""
+        """What decides the point's budget, as in answers and tables: its method, or "agreement" or "no_detector"."""
         if not self.adaptive or self.detected:
             return self.method
         return AGREEMENT if trigger_parts(self.trigger)[0] == AGREEMENT else "no_detector"
 
     @property
     def detected(self) -> bool:
-        """Whether a detector expands its budget."""
+        """Whether a detector expands the point's budget."""
         return self.adaptive and trigger_parts(self.trigger) is None
 
     @property
     def detector(self) -> str:
-        """The variant that expands its budget where its trigger names one."""
+        """The detector variant that the point's trigger names; "" if the trigger names none."""
         return self.trigger if self.detected else ""
 
     @property
     def number(self) -> int:
-        """N of a trigger agreement.N or every.N; 0 if it has none."""
+        """N of a trigger ``agreement.N`` or ``every.N``; 0 for any other trigger."""
         return (trigger_parts(self.trigger) or ("", 0))[1]
 
     @property
     def in_blocks(self) -> bool:
-        """Whether it is decoded from block memory."""
+        """Whether the point is decoded from block memory."""
         return self.method in (FIXED, ADAPTIVE) and not self.base
 
     @property
     def together(self) -> bool:
-        """Whether its answers may share passes with others (:attr:`GenerationSettings.together`)."""
+        """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`)."""
         return self.in_blocks or self.method == "full"
 
     @property
     def beside(self) -> str:
-        """What expands its budget in a detector's place, as in "every 40"; "" if :attr:`kind` says it."""
+        """The trigger with an N that replaces a detector, as in "every 40"; "" if the trigger has no N."""
         name = "witness" if self.kind == AGREEMENT else "every"
         return f"{name} {self.number}" if self.number else ""
 
     @property
     def decoder(self) -> str:
-        """Its kind, and the method it is given to, as in ``utaca-retrieval_attention``."""
+        """The point's kind and, if set, its base method, as in ``utaca-retrieval_attention``."""
         return "-".join(filter(None, [self.kind, self.base]))
 
 
@@ -332,7 +332,7 @@ class OperatingPoint(PointSettings):
 
     @property
     def label(self) -> str:
-        """The point's name in paths and files: of several seeds' each has its own, as in ``ours-seed3``."""
+        """The point's name in paths and files, with its seed if it has several seeds, as in ``ours-seed3``."""
         return f"{self.name}-seed{self.seed}" if self.detected and self.seeds != 1 else self.name
 
 
@@ -369,7 +369,7 @@ class GenerationSettings:
 
 
 class Comparison(NamedTuple):
-    """A planned comparison: of a point with InfLLM at equal tokens or, with ``over``, of both points' gains on it."""
+    """A planned comparison of a point with InfLLM at equal tokens or, with ``over``, of two points' gains on InfLLM."""
 
     label: str
     over: str = ""
@@ -384,7 +384,7 @@ class PlanSettings:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """All of them, the primary one first."""
+        """All planned comparisons, the primary one first."""
         return [Comparison(*one.split(" over ", 1)) for one in filter(None, [self.primary, *self.secondary])]
 
 
@@ -412,11 +412,11 @@ class Config:
     answers: str = setting("results/answers.sqlite", transport=True)
 
     def settings_of(self, method: str) -> dict[str, Any]:
-        """A method's settings that are others than its class's: the reader's, and the run's on top."""
+        """The settings that override the defaults of a method's class: the reader's, overridden by the run's."""
         return {**self.reader.methods.get(method, {}), **self.methods.get(method, {})}
 
     def decoded(self, section: str) -> list[OperatingPoint]:
-        """The points of a section of ``decode``, one a seed where it is decoded under several."""
+        """The points of a section of ``decode``, one per seed if a point has several seeds."""
         points = []
         for name in self.decode.get(section, ()):
             point = self.points[name]
@@ -430,20 +430,20 @@ class Config:
         return {point.label: point for section in self.decode for point in self.decoded(section)}
 
     def sections(self, split: str) -> list[str]:
-        """The sections of ``decode`` that ask a split's documents."""
+        """The sections of ``decode`` with questions about a split's documents."""
         return [section for section in self.decode if SECTIONS.get(section) == split]
 
     def shown(self, split: str, *sections: str) -> list[str]:
-        """Labels of the points of a split that these sections show, each once; of its own where none is named."""
+        """Distinct labels of a split's points in ``sections``, by default in the section with the split's name."""
         wanted = [section for section in self.sections(split) if section in (sections or (split,))]
         return list(dict.fromkeys(point.label for section in wanted for point in self.decoded(section)))
 
     def tried(self, split: str) -> list[str]:
-        """Labels of the points on whose own tokens the detectors are measured."""
+        """Labels of a split's points on whose generated tokens the detectors are measured."""
         points = self.operating
         return [x for x in self.shown(split) if points[x].detected and points[x].in_blocks]
 
     @property
     def asked(self) -> list[str]:
-        """The sets of ``tasks`` that are asked."""
+        """The sets of ``tasks`` whose questions at least one point answers."""
         return [name for name in self.tasks.sets if self.decode.get(name)]
