@@ -1,7 +1,7 @@
-"""Uncertainty detector: from the signals and the embedding of each token to the probabilities of its label.
+"""Uncertainty detector: computes the probabilities of each token's label from the token's signals and embedding.
 
-The architecture is that of the paper's appendix "Architecture of Uncertainty Detector", the decision that of its
-section 3.1. This is the network as decoding runs it; dropout and training are in :mod:`utaca.detection.training`.
+The architecture follows the paper's appendix "Architecture of Uncertainty Detector", the decision its section 3.1.
+Decoding runs the network of this module; dropout and training are in :mod:`utaca.detection.training`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 WIDTH, SIGNAL_WIDTH = 64, 32
 """Width of the hidden vector (d_model), and of a signal's encoder."""
 BLOCKS, EXPANSION = 3, 2
-"""Residual blocks of the head, and how many times as wide a block is inside (paper, table of hyperparameters)."""
+"""Number of residual blocks of the head, and ratio of their inner to outer width (paper, table of hyperparameters)."""
 
 
 class DetectorState(NamedTuple):
@@ -42,7 +42,7 @@ class DetectorState(NamedTuple):
 
 
 class ResidualBlock(nn.Module):
-    """h + W2 GELU(W1 h + b1) + b2."""
+    """Residual block: h + W2 GELU(W1 h + b1) + b2."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,9 +56,9 @@ class Detector(nn.Module):
     """Encoders of the embedding and of each signal, an LSTM over the sums of their outputs, and a residual head.
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
-    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens it was trained on,
-    the only one that it fits (:meth:`check`); None if it was built by hand. ``thresholds`` are those of the decision
-    rules, by rule; ``facts`` record its training. Raises :class:`UserError` for settings without any input.
+    ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens the detector was
+    trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` are by
+    decision rule; ``facts`` describe the training. Raises :class:`UserError` if the settings contradict each other.
     """
 
     def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:
@@ -81,7 +81,7 @@ class Detector(nn.Module):
     def check(self, reader: Reader) -> None:
         """Raise :class:`UserError` if this detector cannot judge the tokens of ``reader``.
 
-        It cannot if it was trained for another reader, or on embeddings of another width or another site.
+        The detector cannot if it was trained for another reader, or reads embeddings of another width or site.
         """
         embedding, site = self.settings.embedding, self.settings.site
         # A reader holds no embeddings before its first pass.
@@ -147,7 +147,7 @@ class Detector(nn.Module):
     def step(self, signals: Tensor, embedding: Tensor, state: DetectorState) -> tuple[Tensor, DetectorState]:
         """Judge the next token of B answers: ``signals`` [B, n], ``embedding`` [B, D] -> ``p`` [B, 3], state after it.
 
-        ``state`` is not changed, so a rejected token is undone by continuing from the state before it. ``p`` is
+        ``state`` is not modified: to undo a rejected token, a caller reuses the state before that token. ``p`` is
         (hallucinated, correct, unknown) for any number of classes. Results stay on the detector's device.
         """
         hidden = self.encode(signals, embedding)
@@ -170,12 +170,12 @@ class Detector(nn.Module):
         return p if self.settings.classes == 3 else functional.pad(p, (0, 1))
 
     def distrusts(self, p: Tensor) -> Tensor:
-        """Decide on ``p`` [..., 3]: boolean [...], on the device of ``p``."""
+        """Whether each token with probabilities ``p`` [..., 3] is distrusted: boolean [...], on the device of ``p``."""
         return distrust(p, self.settings.decision) > self.thresholds[self.settings.decision]
 
     def save(self, path: str | Path) -> None:
-        """Write weights, settings, reader, thresholds and facts as safetensors; the same detector, the same bytes."""
-        # One metadata entry: the order of several is not fixed.
+        """Write weights, settings, reader, thresholds and facts as safetensors; equal detectors give equal bytes."""
+        # One metadata entry, because safetensors does not fix the order of several entries.
         about = {
             "settings": asdict(self.settings),
             "input_width": self.input_width,
@@ -189,10 +189,10 @@ class Detector(nn.Module):
 
 
 def distrust(p: Tensor, decision: str) -> Tensor:
-    """Log odds [...] of failure against "correct", of ``p`` [..., 3]: the score that a decision thresholds.
+    """Log odds [...] of failure against "correct" under ``p`` [..., 3]: the score that a decision thresholds.
 
     Under the paper's decision (argmax), failure is the likelier of hallucinated and unknown, so that a score above 0
-    means max(p_hal, p_unk) > p_cor. Under the other decisions, it is the two together.
+    means max(p_hal, p_unk) > p_cor. Under other decisions, the probability of failure is p_hal + p_unk.
     """
     hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown
@@ -202,7 +202,7 @@ def distrust(p: Tensor, decision: str) -> Tensor:
 def concentration(logits: Tensor) -> Tensor:
     """Dirichlet concentrations alpha = e + 1 of ``logits`` [..., C], with evidence e = softplus(logit).
 
-    Sensoy et al. (2018) have e = ReLU(logit), whose gradient is zero for every negative logit.
+    Sensoy et al. (2018) use e = ReLU(logit), whose gradient is zero for every negative logit.
     """
     return functional.softplus(logits) + 1
 
@@ -210,7 +210,7 @@ def concentration(logits: Tensor) -> Tensor:
 def load(path: str | Path) -> Detector:
     """Read a detector that :meth:`Detector.save` wrote, on the CPU.
 
-    Raises :class:`UserError` if the file is missing or is no detector of this version.
+    Raises :class:`UserError` if the file is missing or is not a detector of this version.
     """
     if not isinstance(path, str | PathLike):
         raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")
@@ -222,7 +222,7 @@ def load(path: str | Path) -> Detector:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {})["utaca.detector"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        # Files of earlier versions have a target of their threshold, which only a decision that is gone used.
+        # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
         about["settings"].pop("target", None)
         reader = Origin(**about["reader"]) if about["reader"] else None
         detector = Detector(build(schema.DetectorSettings, about["settings"]), about["input_width"], reader)

@@ -10,8 +10,8 @@ from torch import Tensor
 class Seen(NamedTuple):
     """Inputs of a signal at one token.
 
-    ``logits`` [10] are the ten largest, descending; ``hidden`` [D] is the reader's last hidden state, and ``captured``
-    [layers] the numbers that the signal captured in each layer, None if no layer retrieved.
+    ``logits`` [10] are the ten largest logits, descending; ``hidden`` [D] is the reader's last hidden state;
+    ``captured`` [layers] is the number that the signal captured in each layer, None if no layer retrieved blocks.
     """
 
     logits: Tensor
@@ -21,9 +21,9 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Signal:
-    """Functions that measure a signal on the device, without waiting for it.
+    """Functions that measure a signal on the device, without waiting for the device.
 
-    ``value`` returns the number [] of a token. ``capture``, if not None, is called in every layer that retrieves:
+    ``value`` returns the signal [] of a token. ``capture``, if not None, is called in every layer that retrieves:
     ``capture(scores [R, blocks], n_far, scale)`` returns [R] numbers that describe the ``n_far`` blocks that are far.
     ``scale`` is the number of query heads times the square root of their width: a score divided by it is the mean over
     heads, scaled as in attention.
@@ -34,5 +34,5 @@ class Signal:
 
 
 def mean_of_layers(seen: Seen) -> Tensor:
-    """Mean [] over layers of what a signal captured, as its ``value``; 0 if no layer retrieved."""
+    """Mean [] over layers of the numbers that a signal captured, as its ``value``; 0 if no layer retrieved blocks."""
     return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()

@@ -1,4 +1,4 @@
-"""Tokens read from the output of decoding steps: their logits and signals, and the GDM that a detector gives them."""
+"""Reading of tokens from decoding steps: logits and signals of each token, and the GDM that a detector gives it."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ from utaca.readers.tokenizer import piece_of_text
 from utaca.trace import Generation, NotFiniteError, Token
 
 TOP = 10
-"""Best tokens whose logits are kept of every pass."""
+"""Number of the most likely tokens whose logits are kept at every step."""
 
 
 class TokenReader:
-    """Reads each token of an answer with one transfer from the device, and adds accepted tokens to ``generation``.
+    """Reader of an answer's tokens, with one transfer from the device each; adds accepted tokens to ``generation``.
 
     The detector judges each token from its LSTM state after the accepted tokens; rejected tokens leave the state as it
-    was. The signals of a token are the logit margin and those that the detector reads, or all of them if ``measured``.
+    was. The signals of a token are the logit margin and the signals that the detector reads, or all if ``measured``.
     ``captures`` are the capture functions of these signals (:class:`utaca.detection.signal.Signal`), by signal.
     """
 
@@ -41,7 +41,7 @@ class TokenReader:
             self._next_states: dict[int, Any] = {}  # State after each token read, by the token's id().
 
     def read(self, step: Step, choose: Callable[[Tensor], Tensor]) -> Token:
-        """The token that follows a step, chosen of its logits."""
+        """Measure and judge the token that follows a step; ``choose`` picks the token's id from the logits [V]."""
         hidden, logits, detector = step.hidden[-1], step.logits, self._detector
         top, chosen = logits.topk(TOP), choose(logits)
         seen = {name: Seen(top.values, hidden, step.captured.get(name)) for name in self._signals}
@@ -77,7 +77,7 @@ class TokenReader:
         return token
 
     def accept(self, token: Token) -> Token:
-        """Take a committed token into the trace, with the text that it adds."""
+        """Append a committed token, with the text that it adds to the answer, to the trace; return the token."""
         if self._detector is not None:
             self._state = self._next_states[id(token)]
             self._next_states.clear()
@@ -103,6 +103,6 @@ class TokenReader:
 
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """The numbers of small tensors, with one transfer from the device."""
+    """Copy the numbers of small tensors to lists, by name, with one transfer from the device."""
     numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors.values()]).tolist())
     return {name: list(islice(numbers, tensor.numel())) for name, tensor in tensors.items()}

@@ -1,9 +1,9 @@
 """The one attention function through which utaca drives a Hugging Face model.
 
-transformers calls the registered function with queries, keys and values; ours hands them to the object that the
-caller passed to the model as ``attending=...`` (prefill, decoding or training each bring their own). The model is
-called with ``position_ids`` all zero, for which rotary embedding is the identity, so that queries and keys arrive
-unrotated and every caller places them where it wants (InfLLM's clipped positions).
+transformers calls the registered function with queries, keys and values; the function hands these to the object that
+the caller passed to the model as ``attending=...`` (prefill and each method of decoding pass different objects). The
+model is called with ``position_ids`` all zero, for which rotary embedding is the identity, so that queries and keys
+arrive unrotated and the object can rotate them to any positions (InfLLM's clipped positions).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ ATTENTION = "utaca"
 
 
 class Attending(Protocol):
-    """What a forward pass attends to."""
+    """An object that computes the attention of a forward pass."""
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attention output of one layer.
+        """Compute the attention output of one layer.
 
         ``query`` is [B, H, T, D], ``key`` and ``value`` are [B, G, T, D] (G key-value heads), all unrotated;
         returns [B, H, T, D].
@@ -35,9 +35,9 @@ class Attending(Protocol):
 
 
 class Output:
-    """What a pass gives: last hidden states [R, T, D], and the last tokens' embeddings [R, D] a site.
+    """Output of a pass over R rows: last hidden states [R, T, D], and embeddings [R, D] of the last tokens, by site.
 
-    ``head`` makes logits of hidden states.
+    ``head`` computes logits from hidden states.
     """
 
     def __init__(self, hidden: Tensor, embeddings: dict[str, Tensor], head: Callable[[Tensor], Tensor]) -> None:
@@ -45,17 +45,17 @@ class Output:
 
     @cached_property
     def logits(self) -> Tensor:
-        """Logits of the last tokens [R, V], of all rows by one product with the head."""
+        """Logits [R, V] of the last tokens, computed for all rows in one product with the output matrix."""
         return self._head(self.hidden[:, -1])
 
 
 class Step:
-    """A pass of ``tokens`` [T] behind a ``state`` under a ``budget``: a row of a pass of the model; commits nothing.
+    """A row of a pass of the model: ``tokens`` [T] that follow a ``state``, under a ``budget``; commits nothing.
 
-    The results are there once it has run. Of its last token these are ``k``, the budget that was used; ``attended``,
-    the keys that it attended to, the mean over layers and heads; the retrieved blocks ``selected`` [layers, k],
-    ascending, and their retrieval ``scores`` [layers, k], None if the method retrieves no blocks; and what signals
-    ``captured``, [layers] each.
+    The results are set once the pass has run. They describe the last token: ``k`` is the budget that was used;
+    ``attended`` the number of keys that the token attended to, averaged over layers and heads; ``selected``
+    [layers, k] the retrieved blocks, ascending, and ``scores`` [layers, k] their retrieval scores, both None if the
+    method retrieves no blocks; ``captured`` the numbers [layers] that each signal captured, by signal.
     """
 
     output: Output
@@ -81,7 +81,7 @@ class Step:
 
     @property
     def embeddings(self) -> dict[str, Tensor]:
-        """Embeddings of the last token, [D] a site."""
+        """Embeddings [D] of the last token, by site."""
         return {site: rows[self.row] for site, rows in self.output.embeddings.items()}
 
 
@@ -94,8 +94,8 @@ def _attention(
     *,
     scaling: float,
     attending: Attending,
-    # What transformers always sends and nobody here needs: positions are all zero, nothing is cached by it, and hidden
-    # states are collected outside of the attention.
+    # Arguments that transformers always sends and that are not needed: positions are all zero, transformers caches
+    # nothing, and hidden states are collected outside of the attention.
     position_ids: object = None,
     use_cache: object = None,
     output_hidden_states: object = None,
@@ -106,9 +106,9 @@ def _attention(
 
 
 def _refuse_others(module: nn.Module, **arguments: Any) -> None:
-    """Raise :class:`UserError` where a model asks for attention of another kind, such as a window or a softcap.
+    """Raise :class:`UserError` if a model requests another kind of attention, such as a window or a softcap.
 
-    None, False and 0 ask for nothing.
+    Arguments that are None, False or 0 request nothing.
     """
     for name, value in arguments.items():
         if value is not None and not (isinstance(value, bool | int | float) and value == 0):
@@ -122,11 +122,11 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 class Rotary:
-    """Rotary tables of a model, for positions of our choosing.
+    """Rotary tables of a model, by which a caller rotates queries and keys to any positions.
 
-    The model scales queries and keys by its ``attention_scaling`` (yarn) even at position zero, so the tables are
-    kept free of it. They hold the positions that were reserved: looking at those of a call would make a pass wait for
-    the device.
+    The model scales queries and keys by its ``attention_scaling`` (yarn) even at position zero, so the tables leave
+    this factor out. The tables cover the positions that were reserved in advance: reading the positions of a call from
+    a tensor would make a pass wait for the device.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -135,12 +135,12 @@ class Rotary:
         self._tables = self._compute(1024)
 
     def reserve(self, length: int) -> None:
-        """Make sure of the positions below ``length``; whoever starts a pass knows its largest one."""
+        """Extend the tables to all positions below ``length``; the caller of a pass knows its largest position."""
         if length > len(self._tables[0]):
             self._tables = self._compute(length)
 
     def _compute(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines [length, R] of the R dimensions that turn, the sines' signs as :class:`Rotation` wants."""
+        """Cosines and sines [length, R] of the R rotated dimensions; the first R / 2 sines are negated."""
         x = torch.zeros(1, dtype=torch.float32, device=self._device)
         cos, sin = self._embedding(x, torch.arange(length, device=self._device)[None])
         scale, half = self._embedding.attention_scaling, cos.shape[-1] // 2
@@ -148,10 +148,10 @@ class Rotary:
         return cos[0] / scale, sin[0] / scale
 
     def at(self, positions: Tensor | range, dtype: torch.dtype) -> Rotation:
-        """The rotation to ``positions``: a range, or integers, [T] or broadcastable to a tensor's [..., T].
+        """Build the rotation to ``positions``: a range, or a tensor of integers, [T] or broadcastable to [..., T].
 
-        Raises :class:`IndexError` for positions that were not reserved (a GPU reports those of a tensor by a failed
-        assertion).
+        Raises :class:`IndexError` if a position was not reserved (on a GPU, an unreserved position in a tensor fails an
+        assertion of the device instead).
         """
         if isinstance(positions, range):
             if positions.stop > len(self._tables[0]):
@@ -166,13 +166,13 @@ class Rotary:
 
 
 class Rotation:
-    """A rotation to given positions, for several tensors, by cosines and signed sines [..., T, R]."""
+    """A rotation to given positions, applicable to several tensors; cosines and signed sines are [..., T, R]."""
 
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self._cos, self._sin = cos, sin
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Rotate ``x`` [..., T, D]: its first R dimensions turn, the others stay."""
+        """Rotate the first R dimensions of ``x`` [..., T, D] and keep the other dimensions unchanged."""
         turning = self._cos.shape[-1]
         if turning < x.shape[-1]:
             return torch.cat((self(x[..., :turning]), x[..., turning:]), -1)

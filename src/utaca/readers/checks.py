@@ -1,4 +1,4 @@
-"""Checks of a reader: of its files, config, tokenizer and chat template before loading, of its weights after."""
+"""Checks of a reader: of files, config, tokenizer and chat template before loading, and of weights after loading."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -26,19 +26,19 @@ from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.machine import promised_gpu
 from utaca.settings.schema import ReaderSettings
 
-# Rotary types whose frequencies do not depend on the positions seen, so that keys can be placed at any position.
+# Rotary types whose frequencies do not depend on the input's length, so that keys can be rotated to any position.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
 _PLAIN = ("F64", "F32", "F16", "BF16")
 _BUFFER = "inv_freq"
-"""Buffers that old files hold for each layer, and transformers computes anew."""
+"""Name of buffers that old weight files hold for each layer, although transformers computes the values itself."""
 
 
 def check_settings(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` if the device that a reader is set to is not available."""
+    """Raise :class:`UserError` if the reader's settings or its Slurm job imply a GPU that torch does not see."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
     if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():
-        # On a CPU such a reader would take until the job is stopped.
+        # On a CPU, the reader would be so slow that Slurm stops the job at its time limit.
         raise UserError(
             "Slurm gave this job a GPU, but torch sees no CUDA device; install a torch for CUDA (docs/install.md), or "
             "set reader.device=cpu"
@@ -48,8 +48,8 @@ def check_settings(settings: ReaderSettings) -> None:
 def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     """Check a reader without reading its weights, and return its tokenizer.
 
-    Names and shapes of weights on disk are compared with those of the model. A GGUF file that is not converted yet has
-    no tokenizer (None) and is checked by :func:`utaca.readers.gguf.check`. Raises :class:`UserError` if the reader is
+    The check compares names and shapes of the weights on disk with the model's. For a GGUF file that is not converted
+    yet, it calls :func:`utaca.readers.gguf.check` instead and returns None. Raises :class:`UserError` if the reader is
     not available, incomplete or not supported.
     """
     check_settings(settings)
@@ -134,7 +134,7 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
 
 
 def end_tokens(config: GenerationConfig) -> list[int]:
-    """Token ids of ``eos_token_id`` of a generation config; raises :class:`ValueError` if it holds anything else."""
+    """Token ids in ``eos_token_id`` of a generation config; raises :class:`ValueError` if a value is not an integer."""
     configured = config.eos_token_id
     ids = configured if isinstance(configured, list) else [] if configured is None else [configured]
     if not all(type(number) is int for number in ids):
@@ -143,10 +143,10 @@ def end_tokens(config: GenerationConfig) -> list[int]:
 
 
 def _check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored]) -> None:
-    """Raise :class:`UserError` if the weights in files differ from those of ``model`` in name, shape or type.
+    """Raise :class:`UserError` if ``stored`` weights are quantised, or differ from ``model`` in name or shape.
 
-    ``where`` names the reader. As in transformers, one of several tied weights is enough, and the prefix of the model's
-    body may be left out.
+    ``where`` names the reader. As in transformers, the files need only one of several tied weights, and names of
+    weights may omit the prefix of the model's body.
     """
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     body = f"{model.base_model_prefix}."
@@ -184,8 +184,8 @@ def check_names(
 
 
 def check_numbers(where: str, model: nn.Module) -> None:
-    """Raise :class:`UserError` if a weight is not finite, or a matrix is all zeros, as in a file whose end was never
-    written."""
+    """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros, as in a
+    file whose end was never written."""
     for name, weight in model.named_parameters():
         low, high = (bound.item() for bound in weight.aminmax())
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -195,7 +195,7 @@ def check_numbers(where: str, model: nn.Module) -> None:
 
 
 def _check_tokenizer(where: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
-    """Raise :class:`UserError` if texts or the chat template give tokens beyond the ``rows`` of the embedding."""
+    """Raise :class:`UserError` if a text or the chat template can yield a token id beyond the embedding's ``rows``."""
     prompts = Prompts(tokenizer)
     of_texts = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False).values()
     largest = max(*of_texts, *prompts.document(""), *prompts.question(""))

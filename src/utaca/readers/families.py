@@ -11,14 +11,13 @@ from torch import nn
 class Family:
     """Dotted names of the modules of a causal language model of transformers.
 
-    ``body`` is the model without its head; ``layers``, ``norm`` (the last one), ``embedding`` and ``rotary`` are names
-    within the body, ``attention_output`` (the projection that ends the attention sub-layer) and ``mlp`` within a layer,
-    ``head`` within the whole model.
+    ``body`` is the model without its head; ``layers``, ``norm`` (the final one), ``embedding`` and ``rotary`` are names
+    within the body, ``attention_output`` (the projection that ends the attention sub-layer) and ``mlp`` are names
+    within a layer, and ``head`` is a name within the whole model.
 
     The models of the family must call the attention function that their config names, and compute logits by the head's
-    matrix alone. They must rotate the first R dimensions of a query or key, R being the width of the tables of
-    ``rotary``, dimension i together with dimension i + R / 2. ``docs/extending.md`` says how a family is added and
-    tested.
+    matrix alone. The models must rotate the first R dimensions of a query or key, dimension i together with dimension
+    i + R / 2; R is the width of the tables of ``rotary``. ``docs/extending.md`` says how to add and test a family.
     """
 
     body: str = "model"

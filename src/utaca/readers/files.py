@@ -1,4 +1,4 @@
-"""Files of readers: which readers the config lists, what is on disk of one, and how it is fetched; without torch."""
+"""Files of readers: the readers that the config lists, their files on disk, and fetching; does not import torch."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _NUMBERS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
     "max_position_embeddings",
 )  # fmt: skip
-"""Sizes that a ``config.json`` must state; for missing ones, transformers would take those of another model."""
+"""Sizes that a ``config.json`` must state; for a missing size, transformers would use the value of another model."""
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
@@ -43,7 +43,7 @@ def listed() -> list[str]:
 
 
 def listed_keys(name: str) -> dict[str, Any]:
-    """Config keys of the reader of that name; empty if the config lists none."""
+    """Config keys and values of the listed reader ``name``; empty if the config lists no such reader."""
     if name not in listed():
         return {}
     values = yaml.safe_load((_configs() / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -52,12 +52,12 @@ def listed_keys(name: str) -> dict[str, Any]:
 
 
 def listed_settings(name: str) -> ReaderSettings:
-    """Settings of a listed reader."""
+    """Settings of the listed reader ``name``."""
     return build_reader(listed_keys(name))
 
 
 def state(reader: ReaderSettings) -> str:
-    """Describe in a line whether a reader's files are on disk, and where they come from."""
+    """Describe in one line whether a reader's files are on disk, and the source of the files."""
     state = "here" if weights(reader) or Path(reader.path).is_file() else "not fetched"
     file = public.entry(reader.path)
     source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
@@ -77,7 +77,7 @@ def where(reader: ReaderSettings) -> str:
 
 
 def folder_of(path: str) -> Path | None:
-    """Folder of a reader's model; for a GGUF file the folder that it is converted to; None if it does not exist."""
+    """Folder of a reader's model, for a GGUF file the folder of its conversion; None if the folder does not exist."""
     folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
     return folder if folder is not None and folder.is_dir() else None
 
@@ -94,18 +94,18 @@ def _file(reader: ReaderSettings, name: str) -> Path | None:
 
 
 def config_file(reader: ReaderSettings) -> Path | None:
-    """Path of ``config.json`` in the reader's folder or in the cache of the hub; None if it is in neither."""
+    """Path of ``config.json`` in the reader's folder or in the cache of the hub; None if both lack the file."""
     return _file(reader, "config.json")
 
 
 def weights(reader: ReaderSettings) -> list[Path]:
-    """Files of weights, in the reader's folder or in the cache of the hub; empty if one is missing."""
+    """Paths of the weight files, in the reader's folder or in the cache of the hub; empty if a file is missing."""
     files = [_file(reader, name) for name in sorted(_shards(reader))]
     return [file for file in files if file is not None] if all(files) else []
 
 
 def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
-    """Names of the files that hold a reader's weights, each with the weights that an index lists for it."""
+    """Names of the weight files of a reader, each with the names of the weights that an index lists for it."""
     if _file(reader, WHOLE) is not None or (index := _file(reader, INDEX)) is None:
         return {WHOLE: []}
     places = read_object(index).get("weight_map")
@@ -118,7 +118,7 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
 
 
 def check_folder(reader: ReaderSettings) -> None:
-    """Raise :class:`UserError` if a file is missing in a reader's folder, unreadable, or of a kind that is not read."""
+    """Raise :class:`UserError` if a reader's folder lacks a file, or holds an unreadable or unsupported file."""
     folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
     if not (folder / "config.json").is_file() and (whole := next(folder.glob("*.gguf"), None)):
         raise UserError(f"{named} is a folder with a GGUF file; set reader.path={whole}")
@@ -148,12 +148,12 @@ def check_folder(reader: ReaderSettings) -> None:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """List the first three names and the number of the others."""
+    """List the first three names and the number of further names."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file; raises :class:`UserError` if it cannot be read, or holds no object."""
+    """Read a JSON file; raises :class:`UserError` if the file cannot be read, or does not hold a JSON object."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -164,12 +164,12 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _broken(path: Path, error: Exception) -> UserError:
-    """Describe a file that could not be read, with the remedy."""
+    """Build the error for a file that could not be read, with a remedy."""
     try:
         if _is_pointer(path):
             return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
     except PermissionError:
-        # safetensors reports a missing file.
+        # For a file without read permission, safetensors reports that the file is missing.
         return UserError(f"{path} may not be read by this user; change its permissions")
     except OSError:
         pass
@@ -181,11 +181,11 @@ def _is_pointer(path: Path) -> bool:
         return file.read(len(_POINTER)) == _POINTER
 
 
-# What files say of the model
+# What files say about the model
 
 
 def check_config(path: Path) -> dict[str, Any]:
-    """Read a ``config.json``; raise :class:`UserError` if it lacks sizes, is of a quantised model, or brings code."""
+    """Read a ``config.json``; raise :class:`UserError` if it lacks sizes, is of a quantised model, or names code."""
     config = read_object(path)
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
@@ -203,7 +203,7 @@ def check_config(path: Path) -> dict[str, Any]:
 
 
 def model(reader: ReaderSettings) -> Model:
-    """Describe a reader to a cluster's scheduler; raises :class:`UserError` if its files are not on disk."""
+    """Describe a reader for estimates of a job's memory and time; raises :class:`UserError` if a file is missing."""
     path, paths = config_file(reader), weights(reader)
     if path is None or not paths:
         raise UserError(
@@ -223,7 +223,7 @@ class Stored(NamedTuple):
 
 
 def _stored(path: Path) -> dict[str, Stored]:
-    """Weights in a file by name, from its header; raises :class:`UserError` if the file is incomplete."""
+    """Type and shape of each weight in a file, by name; raises :class:`UserError` if the file is incomplete."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -235,9 +235,9 @@ def _stored(path: Path) -> dict[str, Stored]:
 
 
 def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
-    """Weights of a reader by name, from the headers of its files; None if a file is missing.
+    """Type and shape of each weight of a reader, by name, from the headers of its files; None if a file is missing.
 
-    Raises :class:`UserError` if a file is incomplete, or lacks a weight that the index lists for it.
+    Raises :class:`UserError` if a file is incomplete, or lacks a weight that the index lists for that file.
     """
     stored: dict[str, Stored] = {}
     for name, indexed in _shards(reader).items():
@@ -251,15 +251,15 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
 
 
 def parameters(paths: Sequence[Path]) -> int:
-    """Count the numbers in files of weights, from their headers."""
+    """Count the parameters in weight files, from the headers of the files."""
     return sum(prod(weight.shape) for path in paths for weight in _stored(path).values())
 
 
 def fetch(reader: ReaderSettings) -> str:
-    """Fetch the missing files of a reader, and report what was done in a sentence.
+    """Fetch the missing files of a reader, and return a sentence that says what was done.
 
-    The files of a hub model go into the cache of the hub. A GGUF file is converted, after fetching if it is in the
-    catalogue (:mod:`utaca.readers.public`). Raises :class:`UserError` if the files are not available.
+    The files of a hub model go into the cache of the hub. A GGUF file is fetched if it is in the catalogue
+    (:mod:`utaca.readers.public`), and converted. Raises :class:`UserError` if the files are not available.
     """
     if gguf.is_gguf(reader.path):
         file = public.entry(reader.path)

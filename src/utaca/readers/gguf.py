@@ -1,4 +1,4 @@
-"""GGUF files as readers: each is converted once to a folder of bfloat16 safetensors in a cache."""
+"""GGUF files as readers: each file is converted once to a folder of bfloat16 safetensors in a cache."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ PACKAGES = ("accelerate", "gguf")
 """Packages that reading a GGUF file needs in addition to the core."""
 
 KIND = "qwen2"
-"""The architecture, and the rule of pre-tokenization, of the files that are supported."""
+"""The name in a GGUF file of the supported architecture, and of the supported rule of pre-tokenization."""
 
 _NUMBERS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.layer_norm_rms_epsilon",
 )  # fmt: skip
-"""Keys that a file must have; for missing ones, transformers would take the values of another model."""
+"""Keys that a file must have; for a missing key, transformers would use the value of another model."""
 
 _WHOLE = ("token_embd.weight", "output_norm.weight")
 _LAYER = (
@@ -42,18 +42,18 @@ _LAYER = (
 
 
 def is_gguf(path: str | Path) -> bool:
-    """Whether a reader's path is that of a GGUF file, which need not exist."""
+    """Whether a reader's path ends like the path of a GGUF file; the file need not exist."""
     return Path(path).suffix.lower() == ".gguf" and not Path(path).is_dir()
 
 
 def models() -> Path:
-    """Folder of converted models: in UTACA_CACHE, else in the user's cache."""
+    """Folder of converted models, in the folder that UTACA_CACHE names, else in the user's cache."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("UTACA_CACHE") or Path(user) / "utaca") / "models"
 
 
 def conversion(path: str | Path) -> Path | None:
-    """Folder that a GGUF file is converted to, which need not exist; None if the file does not exist."""
+    """Folder for the conversion of a GGUF file; the folder need not exist. None if the GGUF file does not exist."""
     if not Path(path).is_file():
         return None
     state = Path(path).stat()
@@ -69,10 +69,10 @@ def _digest(path: Path, _size: int, _modified: int) -> str:
 
 
 def converted(path: str | Path) -> Path:
-    """Convert a GGUF file unless that was done before, and return the folder of its model.
+    """Convert a GGUF file unless a conversion exists, and return the folder of the converted model.
 
-    The folder appears when it is complete, or not at all; of several processes, one converts. Raises
-    :class:`UserError` as :func:`check` does, and if the model cannot be read or saved.
+    The folder appears only when the conversion is complete; if several processes call this, one converts and the rest
+    wait. Raises :class:`UserError` as :func:`check` does, and if the model cannot be read or saved.
     """
     folder = conversion(path)
     if folder is not None and folder.is_dir():
@@ -86,7 +86,7 @@ def converted(path: str | Path) -> Path:
             if not folder.is_dir():
                 print(f"converting {path}, once, into {folder}", file=sys.stderr, flush=True)
                 scratch = folder.with_suffix(".making")
-                # A process that was killed leaves its folder behind.
+                # A process that was killed leaves its scratch folder.
                 shutil.rmtree(scratch, ignore_errors=True)
                 try:
                     _convert(Path(path), scratch)
@@ -103,8 +103,8 @@ def converted(path: str | Path) -> Path:
 def check(path: str | Path) -> None:
     """Raise :class:`UserError` if a GGUF file cannot be converted.
 
-    It must hold a complete Qwen2 model, this Python must have the packages to read it, and the disk must have room for
-    the conversion. A file that is converted already is not checked again.
+    The file must hold a complete Qwen2 model, this Python must have the packages that reading the file needs, and the
+    disk must have room for the conversion. A file that is converted already is not checked again.
     """
     folder = conversion(path)
     if folder is None:
@@ -145,7 +145,7 @@ def check(path: str | Path) -> None:
 
 
 def check_packages() -> None:
-    """Raise :class:`UserError` if this Python lacks a package to read GGUF files."""
+    """Raise :class:`UserError` if this Python lacks a package that reading GGUF files needs."""
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         raise UserError(
             f'reading GGUF files needs {" and ".join(missing)}, not installed here; run: pip install "utaca[gguf]"'

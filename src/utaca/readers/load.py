@@ -32,9 +32,9 @@ HEAD_ROWS = 256
 class Reader:
     """A loaded model with its tokenizer, ready for block memory.
 
-    ``family`` is the adapter of the model's family, ``sizes`` the model's sizes; ``width`` is that of the residual
-    stream, and so of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head). ``before`` and
-    ``after`` are the texts that its chat template writes around a user's text.
+    ``family`` is the adapter of the model's family, ``sizes`` the model's sizes; ``width`` is the width of the
+    residual stream and of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head).
+    ``before`` and ``after`` are the texts that the chat template writes before and after a user's text.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
@@ -52,7 +52,7 @@ class Reader:
             module.register_forward_hook(partial(self._keep, site))
 
     def _keep(self, site: str, _module: object, _inputs: object, output: Tensor) -> None:
-        # A view would keep the rows of the whole pass in memory.
+        # A view would keep the output for all tokens of the pass in memory.
         self._embeddings[site] = output[:, -1].clone()
 
     @property
@@ -71,20 +71,20 @@ class Reader:
 
     @property
     def positions(self) -> int:
-        """Number of positions that the model was trained for, see ``reader.positions``."""
+        """Number of positions that the model was trained for: ``reader.positions``, else that of ``config.json``."""
         return self.settings.positions or self.model.config.max_position_embeddings
 
     @cached_property
     def stop_tokens(self) -> frozenset[int]:
-        """Tokens that end an answer: those of the generation config, of the tokenizer and of the chat template."""
+        """Ids of tokens that end an answer: the end tokens of generation config, tokenizer and chat template."""
         return self.prompts.stop_tokens.union(end_tokens(self.model.generation_config))
 
     @cached_property
     def identity(self) -> str:
         """16 hex digits that identify model and weights, independent of their folder and compute type.
 
-        They digest three rows of every weight, rounded to bfloat16: enough to tell any training from another, and at
-        most some megabytes of a large model.
+        The digits are a digest of the sizes and of at most three rows of every weight, rounded to bfloat16: these rows
+        tell any training from another, and are at most some megabytes of a large model.
         """
         config, rows = self.model.config, []
         about = dict(zip(("layers", "heads", "kv_heads", "head_size"), self.shape, strict=True))
@@ -97,22 +97,22 @@ class Reader:
         return digest.hexdigest()[:16]
 
     def encode(self, text: str) -> Tensor:
-        """Encode a plain text to token ids [T], never to control tokens."""
+        """Encode a plain text to token ids [T], none of which is a control token."""
         return self._tensor(self.prompts.text(text))
 
     def encode_document(self, text: str) -> Tensor:
-        """Encode the chat template's opening and a document to ids [N]; only the template gives control tokens."""
+        """Encode the chat template's opening and a document to ids [N]; only the template yields control tokens."""
         return self._tensor(self.prompts.document(text))
 
     def encode_question(self, text: str, prefix: str = "") -> Tensor:
-        """Encode a question behind a document, the chat template's closing and an answer's ``prefix`` to ids [T]."""
+        """Encode a question after a document, the chat template's closing and an answer's ``prefix`` to ids [T]."""
         return self._tensor(self.prompts.question(text, prefix))
 
     def document(self, document: object) -> Tensor:
-        """Convert a document, its text or its token ids, to token ids [N]; a text by :meth:`encode_document`.
+        """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
-        Ids may be [N], or [1, N] as a tokenizer gives them for one text, in a tensor, an array, a list or the output of
-        a tokenizer. Raises :class:`UserError` for anything else, for no tokens, and for ids outside the vocabulary.
+        Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
+        output. Raises :class:`UserError` for any other type, an empty document, and ids outside the vocabulary.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document).to(self.device)
         if not len(tokens):
@@ -138,7 +138,7 @@ class Reader:
         return self._parts.embedding(tokens)
 
     def through(self, layers: slice, hidden: Tensor, attending: Attending) -> Tensor:
-        """Run ``hidden`` [T, D] through some of the layers, as :meth:`forward` runs all of them: [T, D]."""
+        """Run ``hidden`` [T, D] through a slice of the ``layers``; return the output [T, D] of the last of these."""
         hidden = hidden[None]
         zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
         unturned = self._parts.rotary(hidden, zero)
@@ -153,17 +153,17 @@ class Reader:
         return self._parts.norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Float32 logits [..., V] of hidden states [..., D]; bfloat16 would quantise their margins."""
+        """Compute float32 logits [..., V] of hidden states [..., D]; in bfloat16, logit margins would be quantised."""
         return self._product(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], -1)
 
     def _product(self, hidden: Tensor) -> Tensor:
-        """Float32 products [N, V] of hidden states [N, D] and the output matrix."""
+        """Compute the float32 products [N, V] of hidden states [N, D] and the output matrix."""
         weight = self._parts.head.weight.detach()
         if weight.dtype == torch.float32:
             return hidden.float() @ weight.T
         if weight.is_cuda:
             return torch.mm(hidden, weight.T, out_dtype=torch.float32)
-        # In parts: a float32 copy of the matrix is a quarter of a small model with a large vocabulary.
+        # In parts: a float32 copy of the matrix would be a quarter as large as a small model with a large vocabulary.
         columns = hidden.float().T.contiguous()
         products = columns.new_empty(len(weight), len(hidden))
         part = columns.new_empty(HEAD_ROWS, self.width)
@@ -172,7 +172,7 @@ class Reader:
         return products.T.contiguous()
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
-        """First layer whose output is not finite when ``run`` calls the model; the number of layers if none is."""
+        """Index of the first layer whose output is not finite in ``run``; the number of layers if there is none."""
         faulty: list[int] = []
 
         def note(layer: int) -> Callable[[object, object, Tensor], None]:
@@ -192,7 +192,7 @@ class Reader:
 
 
 def _ids(document: object) -> Tensor:
-    """Convert what holds the token ids of one document to a tensor [N], see :meth:`Reader.document`."""
+    """Convert the token ids of one document, as :meth:`Reader.document` accepts them, to an int64 tensor [N]."""
     wanted = f"a document is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
     if isinstance(document, bytes | bytearray | PathLike):
         way = "read_text()" if isinstance(document, PathLike) else "decode()"
@@ -220,7 +220,7 @@ def resolve_device(device: str) -> str:
 
 
 def resolved(settings: ReaderSettings) -> ReaderSettings:
-    """Resolve ``auto`` in device and dtype for this machine."""
+    """Replace ``auto`` in device and dtype by the values for this machine."""
     device = resolve_device(settings.device)
     return replace(settings, device=device, dtype=natural_dtype(device) if settings.dtype == "auto" else settings.dtype)
 
@@ -229,7 +229,7 @@ def resolved(settings: ReaderSettings) -> ReaderSettings:
 def own_gpu() -> IO[str] | None:
     """Make ``cuda`` the first of several GPUs that no other utaca process uses, for the life of this process.
 
-    If all are taken, ``cuda`` stays the first one, which is shared.
+    If other processes use all GPUs, ``cuda`` stays the first GPU, which is then shared. Returns the lock file or None.
     """
     names = visible_gpus(torch.cuda.device_count())
     if len(names) < 2 or (gpu := take_gpu(names, Path(tempfile.gettempdir()))) is None:
@@ -240,9 +240,9 @@ def own_gpu() -> IO[str] | None:
 
 @in_turn
 def load(settings: ReaderSettings) -> Reader:
-    """Load a reader for inference; of several GPUs, onto one that no other process uses (:func:`own_gpu`).
+    """Load a reader for inference; if there are several GPUs, onto one that no other process uses (:func:`own_gpu`).
 
-    Raises :class:`UserError` as :func:`check` does, before weights are read, and if the weights are not the model's.
+    Raises :class:`UserError` as :func:`check` does, before weights are read, and if weights do not fit or are invalid.
     """
     tokenizer = check(settings)
     if tokenizer is None:
@@ -265,7 +265,7 @@ def load(settings: ReaderSettings) -> Reader:
             output_loading_info=True,
         )
         end_tokens(model.generation_config)
-    # The files of a hub model may have arrived only now.
+    # If the files of a hub model were downloaded only now, check could not compare their weights.
     check_names(where, about["missing_keys"], about["unexpected_keys"], {})
     model = model.to(settings.device).eval().requires_grad_(False)
     check_numbers(where, model)
@@ -281,8 +281,8 @@ def load_reader(
 ) -> Reader:
     """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
 
-    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. They
-    default to the config's values; a bare id or path is loaded onto CUDA if there is a GPU, else the CPU, in the type
+    ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. The
+    defaults are the config's values; a bare id or path is loaded onto CUDA if there is a GPU, else the CPU, in the type
     of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``utaca fetch NAME`` fetches a public
     reader first. Raises :class:`utaca.errors.UserError`, before weights are read, if the reader is not available or not
     supported, or if a value is out of range.

@@ -35,11 +35,11 @@ _DAY = (
     + "".join(f" | replace('%{form}', '{_NOW:%{form}}')" for form in _FORMS)
     + " }}{% endmacro %}{{ '' }}"
 )
-"""A macro put before chat templates, so that one that writes today's date gives the same prompt every day: the date is
-the default of Llama 3.1. The empty text at the end keeps a line break that the template may begin with."""
+"""A macro put before chat templates, so that a template that writes today's date gives the same prompt every day: the
+macro writes Llama 3.1's default date. The empty text at its end keeps a line break at the start of the template."""
 
 _LETTER = "x"
-"""Text that a question is encoded behind, in place of the document; its tokens are dropped."""
+"""Text that stands for the document while a question is encoded; the tokens of this text are dropped."""
 
 
 def question(attributes: Sequence[str], person: str, style: str) -> str:
@@ -53,8 +53,8 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     """Texts that the chat template writes before and after the user's text, up to the answer.
 
     The prompt of a document and a question is ``before + document + SEPARATOR + question + after``. Thinking is turned
-    off in templates that offer it. Raises :class:`UserError` if the tokenizer has no chat template, or one that does
-    not write the user's text exactly once.
+    off in templates that offer it. Raises :class:`UserError` if the tokenizer has no chat template, or if the template
+    does not write the user's text exactly once.
     """
     if not tokenizer.chat_template:
         raise UserError(
@@ -71,7 +71,7 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
 
 
 def _in_turn(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Assign texts to user and assistant alternately."""
+    """Assign texts to user and assistant alternately, as (role, text)."""
     return [(("user", "assistant")[number % 2], text) for number, text in enumerate(texts)]
 
 
@@ -82,7 +82,7 @@ def _rendered(
     answered: bool,
     mend: str = "mend its chat_template.jinja, or use another reader",
 ) -> str:
-    """Render messages, (role, text) each, with the chat template; unless ``answered``, up to the answer."""
+    """Render messages, (role, text) each, with the chat template; unless ``answered``, open an answer after them."""
     with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", mend):
         return tokenizer.apply_chat_template(
             [{"role": role, "content": text} for role, text in messages],
@@ -95,7 +95,7 @@ def _rendered(
 
 
 def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text that the chat template writes after an assistant's message; some templates need a user's behind it."""
+    """Text that the chat template writes after an assistant's message; some templates need a user's message next."""
     answer = "<<answer>>"
     try:
         rendered = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
@@ -105,17 +105,17 @@ def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 class Prompts:
-    """Encoder of documents and questions in which only the chat template gives control tokens.
+    """Encoder of documents and questions; only the chat template yields control tokens.
 
     A control token is an added token of the tokenizer, special or not, that is more than white space. Texts are encoded
-    by a copy of the tokenizer whose control tokens have secret names. The template's strings are written with these
-    names, so that prompts get the tokens that Hugging Face gives for the joint string, while a control token's public
+    by a copy of the tokenizer whose control tokens have secret names. The template's strings are written with the
+    secret names, so that prompts get the tokens that Hugging Face gives for the joint string; a control token's public
     name in a text is encoded as plain characters.
 
-    ``style`` is the wording of questions about attributes (:func:`question`). ``before`` and ``after`` are those of
-    :func:`frame`; ``end`` is the control token that the template writes after an assistant's message, else the
-    tokenizer's end token; ``stop_tokens`` are these two. Raises :class:`UserError` as :func:`frame` does, and for a
-    tokenizer that is not one of the library ``tokenizers``.
+    ``style`` is the wording of questions about attributes (:func:`question`). ``before`` and ``after`` are the texts
+    of :func:`frame`; ``end`` is the id of the control token that the template writes after an assistant's message, else
+    of the tokenizer's end token; ``stop_tokens`` are the ids of both tokens. Raises :class:`UserError` as :func:`frame`
+    does, and if the tokenizer is not from the library ``tokenizers``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, style: str = "compact") -> None:
@@ -132,7 +132,7 @@ class Prompts:
             for number, token in tokenizer.added_tokens_decoder.items()
             if token.special or token.content.strip()
         }
-        # The longest first, as in the tokenizer's search.
+        # The longest name comes first, as the tokenizer searches for the longest match.
         search = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or "(?!)")
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
@@ -150,24 +150,24 @@ class Prompts:
         return self._encoded(text).ids
 
     def with_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Encode a text by itself; return token ids, and where each begins and ends in the text."""
+        """Encode a text by itself; return token ids, and each token's (start, end) character offsets in the text."""
         encoding = self._encoded(text)
         return encoding.ids, encoding.offsets
 
     def document(self, text: str) -> list[int]:
-        """Encode a document behind the template's opening."""
+        """Encode the template's opening and a document to token ids."""
         return self._encoded(self._before + text).ids
 
     def document_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Positions in ``text`` at which the tokens of :meth:`document` begin and end; below 0 in the opening."""
+        """Character offsets (start, end) in ``text`` of each token of :meth:`document`; below 0 in the opening."""
         offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
     def conversation(self, messages: Sequence[tuple[str, str]]) -> tuple[str, list[int]]:
-        """Render messages, (role, text) each, up to the answer; return the text, and where in it each message begins.
+        """Render messages, (role, text) each, up to the answer; return the text, and each message's character offset.
 
-        Control tokens have their secret names, as :meth:`with_offsets` and :meth:`behind_text` encode them. Raises
-        :class:`UserError` if the template refuses the messages, or does not write each once and in order.
+        The text has the secret names of control tokens, which :meth:`with_offsets` and :meth:`behind_text` encode.
+        Raises :class:`UserError` if the template refuses the messages, or does not write each message once, in order.
         """
         marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
         roles = [role for role, _ in messages]
@@ -183,15 +183,15 @@ class Prompts:
         return text, starts
 
     def question(self, text: str, prefix: str = "") -> list[int]:
-        """Encode separator, question, the template's closing and the answer's ``prefix``, as they follow a document.
+        """Encode separator, question, the template's closing and the answer's ``prefix``, to follow a document's ids.
 
-        Tokenizers of the SentencePiece kind mark the first word of a text; a question behind a document has no mark.
-        Raises :class:`UserError` for a tokenizer that joins the separator to the letter before it.
+        Tokenizers of the SentencePiece kind mark the first word of a text; a question after a document gets no mark.
+        Raises :class:`UserError` if the tokenizer joins the separator to the letter before it.
         """
         return self.behind_text(SEPARATOR + text + self._after + prefix)
 
     def behind_text(self, text: str) -> list[int]:
-        """Encode a text, which may be of :meth:`conversation`, as it follows other text; raises as :meth:`question`."""
+        """Encode a text, for example of :meth:`conversation`, that follows other text; raises as :meth:`question`."""
         encoding = self._encoded(_LETTER + text)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")

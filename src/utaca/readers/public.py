@@ -22,9 +22,9 @@ COMMAND = "utaca fetch"
 
 
 class Wheels(DataFile):
-    """Packages that hold a file in parts of ``size`` bytes, the last one possibly less.
+    """Packages of a package index that hold a file in parts of ``size`` bytes; the last part may have fewer.
 
-    ``requirement``, and ``member``, the name of the part in the wheel, are formats of the number ``part``, from 1.
+    ``requirement`` (of pip) and ``member`` (path of the part in its wheel) are format strings with ``part``, from 1.
     """
 
     requirement: str
@@ -33,7 +33,7 @@ class Wheels(DataFile):
 
 
 class File(DataFile):
-    """A GGUF file: repository ``hub`` and ``revision`` if the hub has it, licence, bytes, digest and packages."""
+    """A GGUF file: ``hub`` repository (empty if there is none) and revision, licence, bytes, digest and packages."""
 
     hub: str
     revision: str
@@ -49,13 +49,13 @@ class File(DataFile):
 
 
 class Catalogue(DataFile):
-    """Files by name."""
+    """GGUF files by name."""
 
     files: dict[str, File]
 
 
 def entry(path: str | Path) -> File | None:
-    """Entry of the catalogue for the file at a reader's path, in any checkout; None if there is none."""
+    """Entry of the catalogue for the file at a reader's path, in any checkout; None if the catalogue lacks the file."""
     if Path(path).parts[-3:-1] != FOLDER.parts:
         return None
     return read("readers/public.yaml", Catalogue).files.get(Path(path).name)
@@ -77,7 +77,7 @@ def check_fetch(path: Path, file: File) -> None:
 
 
 def check_index(file: File) -> None:
-    """Raise :class:`UserError` if pip finds the last part in no package index."""
+    """Raise :class:`UserError` if pip does not find the package of the last part in the package index."""
     name, _, version = _requirement(file, file.count).partition("==")
     done = _pip("index", "versions", name, retries=0)
     if done.returncode or version not in done.stdout:
@@ -87,8 +87,8 @@ def check_index(file: File) -> None:
 def fetch(path: Path, file: File) -> bool:
     """Fetch a file of the catalogue to ``path``; return False if it exists already.
 
-    An interrupted fetch continues with the first incomplete part. The file appears when its digest has been verified,
-    or not at all. Raises :class:`UserError` if disk or network fail, or a wheel or the file differs from the catalogue.
+    An interrupted fetch continues with the first incomplete part. The file appears only after its digest has been
+    verified. Raises :class:`UserError` if disk or network fail, or a wheel or the file differs from the catalogue.
     """
     if _is_whole(path, file):
         return False
@@ -97,7 +97,7 @@ def fetch(path: Path, file: File) -> bool:
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         with (scratch / "lock").open("w") as lock:
-            # Of several processes, one fetches.
+            # If several processes fetch the file, one does so and the rest wait here.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_whole(path, file):
                 return False
@@ -130,14 +130,14 @@ def _requirement(file: File, part: int) -> str:
 
 
 def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
-    """Download the complete file from the hub; return False if the hub does not answer or does not have it."""
+    """Download the complete file from the hub; return False if the hub does not answer or lacks the file."""
     if not file.hub:
         return False
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HTTPError
 
     try:
-        # A download would wait half a minute for a hub that does not answer.
+        # This request fails sooner than a download, which would wait half a minute for a hub that does not answer.
         HfApi().model_info(file.hub, revision=file.revision, timeout=20)
         os.rename(hf_hub_download(file.hub, name, revision=file.revision, local_dir=scratch), partial)
     except (HTTPError, OSError, ValueError) as error:
@@ -147,7 +147,7 @@ def _from_hub(file: File, name: str, scratch: Path, partial: Path) -> bool:
 
 
 def _from_index(file: File, scratch: Path, partial: Path) -> None:
-    """Append the missing parts of a file from the package index."""
+    """Download the missing parts of a file from the package index and append them to ``partial``."""
     size = file.parts.size
     with partial.open("ab") as whole:
         done = min(whole.tell() // size, file.count - 1)
@@ -162,7 +162,7 @@ def _from_index(file: File, scratch: Path, partial: Path) -> None:
 
 
 def _downloaded(requirement: str, scratch: Path) -> Path:
-    """Download the wheel of a requirement, which pip neither installs nor runs."""
+    """Download the wheel of a requirement and return its path; pip neither installs nor runs the wheel."""
     for old in scratch.glob("*.whl"):
         old.unlink()
     only = ["--no-deps", "--only-binary", ":all:", "--progress-bar", "off", "--no-cache-dir", "--dest", str(scratch)]
@@ -173,7 +173,7 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
 
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
-    """Append a member of a wheel, of ``size`` bytes, to a file."""
+    """Append the ``member`` of a wheel, which must have ``size`` bytes, to the file ``whole``."""
     start, mend = whole.tell(), "fetch it anew"
     try:
         with zipfile.ZipFile(wheel) as archive:

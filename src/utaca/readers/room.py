@@ -15,13 +15,13 @@ from utaca.sizes import document_bytes, whole_bytes
 
 
 class NoRoomError(UserError):
-    """A machine's memory does not suffice."""
+    """Error that the free memory of a machine does not suffice."""
 
 
 def check_blocks(reader: Reader, m: MemorySettings, length: int, together: int) -> None:
-    """Raise :class:`NoRoomError` where a document in block memory and the passes that read it do not fit.
+    """Raise :class:`NoRoomError` if a document of ``length`` tokens and the passes that read it do not fit.
 
-    See :func:`utaca.sizes.document_bytes`.
+    The document is in block memory; ``together`` chunks share a pass. See :func:`utaca.sizes.document_bytes`.
     """
     device = reader.device.type
     needed = document_bytes(reader.sizes, m, length, reader.dtype.itemsize, device, together)
@@ -31,7 +31,7 @@ def check_blocks(reader: Reader, m: MemorySettings, length: int, together: int) 
 
 
 def check_whole(reader: Reader, length: int) -> None:
-    """Raise :class:`NoRoomError` where a document under full attention does not fit.
+    """Raise :class:`NoRoomError` if a document of ``length`` tokens does not fit under full attention.
 
     See :func:`utaca.sizes.whole_bytes`.
     """
@@ -40,7 +40,7 @@ def check_whole(reader: Reader, length: int) -> None:
 
 
 def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
-    """Raise where ``needed`` bytes, by type of device, are not free; the sentence offers ``ways`` out."""
+    """Raise :class:`NoRoomError` if ``needed`` bytes, by device type, are not free; the message lists ``ways`` out."""
     for place, size in needed.items():
         free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
         if free is not None and size > free:
@@ -49,13 +49,13 @@ def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Seq
 
 
 def _free_on_gpu(device: torch.device) -> int:
-    """Free bytes of a GPU, those included that PyTorch keeps for tensors to come."""
+    """Free bytes of a GPU, including the bytes that PyTorch keeps for future tensors."""
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
 def _free_in_main_memory(wanted: int) -> int | None:
-    """Free bytes of main memory; what this process has freed but kept is given back first where more is wanted."""
+    """Free bytes of main memory; if fewer than ``wanted``, this process first gives freed memory back to the system."""
     free = free_memory()
     if free is not None and free < wanted:
         return_freed_memory()

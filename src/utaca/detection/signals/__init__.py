@@ -1,6 +1,6 @@
-"""The signals by name: each is a file here, named like the signal, that defines ``SIGNAL``.
+"""The signals by name: each file of this package is named like its signal and defines ``SIGNAL``.
 
-Trajectories record all of them; a detector looks at those that ``detectors.*.signals`` names.
+Trajectories record all signals; a detector reads the signals that ``detectors.*.signals`` names.
 """
 
 from importlib import import_module

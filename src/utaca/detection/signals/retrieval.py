@@ -1,7 +1,7 @@
-"""Normalised entropy of the retrieval scores over far blocks: 0, all mass on one block; 1, uniform.
+"""Normalised entropy of the retrieval scores over far blocks: 0 if all mass is on one block, 1 if it is uniform.
 
-The entropy of the softmax over blocks of the score averaged over heads, divided by the entropy of a uniform
-distribution; averaged over layers; 0 if fewer than two blocks are far.
+In each layer, scores are averaged over heads, and the entropy of their softmax over blocks is divided by the entropy of
+a uniform distribution. The signal is the mean over layers; it is 0 if fewer than two blocks are far.
 """
 
 import torch
@@ -11,7 +11,7 @@ from utaca.detection.signal import Signal, mean_of_layers
 
 
 def diffuseness(scores: Tensor, n_far: int, scale: float) -> Tensor:
-    """Of a layer's scores [R, blocks] of ``n_far`` blocks: [R]."""
+    """Normalised entropy [R] of one layer's ``scores`` [R, blocks] of ``n_far`` far blocks."""
     logs = (scores / scale).log_softmax(-1)
     entropy = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1)
     count = torch.as_tensor(n_far, dtype=logs.dtype, device=logs.device)

@@ -19,24 +19,24 @@ KEYS = ["document", "budget", "step"]
 
 
 class Packed(NamedTuple):
-    """Packed sequences, the longest first: the tokens of step 0 of all of them, then those of step 1 and so on.
+    """Packed sequences, the longest first: the tokens of step 0 of all sequences, then the tokens of step 1 and so on.
 
-    The tensors of S batches side by side are [S, M, ...]. A batch with fewer tokens in a step than another is padded
-    in that step: signals and embedding with 0, label with -1.
+    The tensors of S batches side by side are [S, M, ...]. A batch with fewer tokens at a step than another is padded
+    at that step: signals and embedding with 0, label with -1.
     """
 
     signals: torch.Tensor  # [M, number of signals] float32
     embedding: torch.Tensor  # [M, D] float32
     label: torch.Tensor  # [M] int64, -1 if the labeller failed or the token is padding
     position: torch.Tensor  # [M] int64, the token's row in the flat tensors of Sequences; n for padding
-    sizes: list[int]  # tokens of each step; their sum is M
+    sizes: list[int]  # number of tokens at each step; the numbers add up to M
 
 
 @dataclass(frozen=True)
 class Sequences:
     """Trajectories, one for each document and budget, with the signals, embedding and labels of a detector's settings.
 
-    They are sorted by document, budget and step; :func:`joined` concatenates two such sets. The ``n`` tokens of all
+    The tokens are sorted by document, budget and step; :func:`joined` concatenates two sets. The ``n`` tokens of all
     ``N`` trajectories are concatenated in flat tensors, so that padding costs no memory and embeddings keep the float16
     of their file. Each flat tensor ends in one extra row, which represents padding.
     """
@@ -44,14 +44,14 @@ class Sequences:
     document: tuple[str, ...]  # N
     budget: tuple[int, ...]  # N
     length: torch.Tensor  # [N] int64
-    position: torch.Tensor  # [N, T] int64, row of the flat tensors; n if padded
+    position: torch.Tensor  # [N, T] int64, row of each token in the flat tensors; n for padding
     step: np.ndarray  # [n] int32
     top10: np.ndarray  # [n, 10] float32, the ten largest logits
     signals: torch.Tensor  # [n + 1, number of signals] float32
     embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
     label: torch.Tensor  # [n + 1] int64, -1 if the labeller failed
     needed: np.ndarray  # [n] int8, 1 if the expanded pass gives another token, 0 if not, -1 if not recorded
-    value: np.ndarray  # [n] bool, whether a value's token and not the template's; all False without the labeller's
+    value: np.ndarray  # [n] bool, whether the token belongs to a value; all False if settings.label is "needed"
 
     def __len__(self) -> int:
         return len(self.document)
@@ -80,19 +80,19 @@ class Sequences:
         """Rows [..., C, T] of the flat tensors that hold the tokens of the sequences ``indices`` [..., B].
 
         Every ``chain`` sequences are concatenated into one, in their order, so that C is B / ``chain``, rounded up.
-        Shorter ones are padded at their end.
+        Shorter concatenations are padded at their end.
         """
         position = self.position[indices]
         if chain > 1:
             lacking = -indices.shape[-1] % chain
             position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens)
             position = position.unflatten(-2, (-1, chain)).flatten(-2)
-            # Move padding between them to the end.
+            # Move the padding between concatenated sequences to the end.
             position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
         return position[..., : int((position < self.n_tokens).sum(-1).max())]
 
     def batch(self, indices: torch.Tensor, chain: int = 1) -> Packed:
-        """Pack the sequences ``indices`` [B], in chains as in :meth:`padded`; [S, B] gives S batches side by side."""
+        """Pack the sequences ``indices`` [B], chained as in :meth:`padded`; [S, B] give S batches side by side."""
         position = self.padded(indices, chain)
         length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
         sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
@@ -108,10 +108,10 @@ class Sequences:
         )
 
     def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
-        """Indices of all sequences, ``size`` at a time.
+        """Indices of all sequences, in tensors of ``size`` indices.
 
-        They are in order, or for chains in a fixed random order: neighbours are answers about one document, and a chain
-        should contain several documents.
+        The indices ascend, or for chains have a fixed random order: neighbours are answers about one document, and a
+        chain should contain several documents.
         """
         order = torch.arange(len(self))
         if chain > 1:
@@ -120,7 +120,7 @@ class Sequences:
 
 
 def columns(settings: schema.DetectorSettings) -> list[str]:
-    """Columns of trajectories that :func:`sequences` needs for a detector; embeddings are most of a file."""
+    """Names of the columns of trajectories that :func:`sequences` needs; embeddings, most of a file, only if used."""
     embedding = [embedding_column(settings.site)] if settings.embedding else []
     return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
@@ -128,11 +128,11 @@ def columns(settings: schema.DetectorSettings) -> list[str]:
 def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.DetectorSettings) -> Sequences:
     """Convert trajectories and their labels to the inputs and targets of a detector of these settings.
 
-    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, of which :func:`columns` suffice; ``labels``
+    ``trajectories`` follows :func:`utaca.records.trajectory_schema`, but needs only its :func:`columns`; ``labels``
     follows the schema "labels". A detector with ``settings.label`` "needed" learns from trajectories only, and
     ``labels`` may be None: the label of a token is 0 if the expanded pass gives another token, 1 if it gives the same.
     Raises :class:`UserError` if the two tables do not hold exactly the same tokens, if a trajectory has a gap or a
-    number that is not finite, or if it lacks a column that the detector needs.
+    number that is not finite, or if the trajectories lack a column that the detector needs.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
@@ -197,7 +197,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
 def joined(first: Sequences, second: Sequences) -> Sequences:
     """Concatenate two sets of trajectories for the same settings.
 
-    Raises :class:`UserError` if a document is in both, or if their embeddings differ in width.
+    Raises :class:`UserError` if a document is in both sets, or if the embeddings of the sets differ in width.
     """
     if shared := sorted({*first.document} & {*second.document}):
         raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
@@ -223,12 +223,12 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
 
 
 def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
-    """Select the rows of trajectories or labels of some documents."""
+    """Select the rows that belong to ``documents`` from a table of trajectories or labels."""
     return table.filter(pc.is_in(table["document"], pa.array(sorted(documents))))
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [n] int64 of the labeller, -1 if it failed; [n] bool, whether the token belongs to a value."""
+    """Labels [n] int64 of the labeller, -1 if it failed; and [n] bool, whether each token belongs to a value."""
     if labels is None:
         raise UserError("a detector that learns from judged labels needs them; label the split first")
     order, label_keyed = _sorted(labels, "labels")
@@ -241,7 +241,7 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.nd
 
 
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
-    """Order of the rows by :data:`KEYS`, and keys and tokens in that order; every key must be unique."""
+    """Row numbers [n] that sort a table by :data:`KEYS`, and its keys and tokens in that order; keys must be unique."""
     keyed = table.select([*KEYS, "token"])
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
@@ -254,7 +254,7 @@ def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
 
 
 def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
-    """Convert a column of lists of one size to [n + 1, size] in ``order``; the last row is 0."""
+    """Convert a column of equally long lists to an array [n + 1, size], rows in ``order``; the last row is 0."""
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
     size = column.type.list_size
@@ -269,7 +269,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
 
 
 def _finite_rows(values: np.ndarray) -> np.ndarray:
-    # A row with an infinity or NaN has it as its largest or least value; a mask of all elements would be large.
+    # The largest or least value of a row with an infinity or NaN is not finite; a mask of all elements would be large.
     return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
 
 

@@ -1,7 +1,7 @@
 """Losses of a detector over labelled tokens: weighted cross-entropy, and the evidential loss of Sensoy et al. (2018).
 
 Each token is weighted by its label, and a loss is divided by the sum of these weights. With two classes the target is
-uncertain (0) or correct (1); the weight is still that of the label, one of three.
+uncertain (0) or correct (1); the weight still depends on the label, one of three.
 """
 
 import torch
@@ -18,7 +18,7 @@ ANNEALING = 10
 def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted cross-entropy (paper, appendix "Training Details").
 
-    ``logits`` [..., M, C], ``label`` [..., M] (negative: no part of the loss), ``weights`` [3] of hallucinated, correct
+    ``logits`` [..., M, C], ``label`` [..., M] (negative: left out), ``weights`` [3] of hallucinated, correct
     and unknown. Returns [...], zero for a batch without labels.
     """
     target = _targets(label, logits.shape[-1])
@@ -27,10 +27,10 @@ def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tens
 
 
 def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor, passes: int) -> torch.Tensor:
-    """Bayes risk of the squared error, plus lambda times the divergence of the misleading evidence from none.
+    """Bayes risk of the squared error, plus lambda times the KL divergence of misleading evidence from no evidence.
 
-    Misleading is the evidence for the wrong classes. Shapes as in :func:`cross_entropy`. lambda grows with the complete
-    ``passes`` over the training data, to 1 after ten.
+    Evidence for wrong classes is misleading. Shapes are as in :func:`cross_entropy`. lambda grows linearly with the
+    number of complete ``passes`` over the training data, and is 1 from ten passes on.
     """
     alpha = concentration(logits)
     target = functional.one_hot(_targets(label, logits.shape[-1]), logits.shape[-1]).to(alpha.dtype)
@@ -41,15 +41,15 @@ def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor,
 
 
 def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Expected squared error of Dir(``alpha``) against a one-hot ``target``, both [..., C]: that of its mean, plus its
-    variance."""
+    """Expected squared error [...] of Dir(``alpha``) against a one-hot ``target``, both [..., C]: the squared error of
+    the mean plus the variance."""
     total = alpha.sum(-1, keepdim=True)
     p = alpha / total
     return ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(-1)
 
 
 def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
-    """Class of each token; an arbitrary one, of weight 0, if there is no label."""
+    """Target class of each token; an arbitrary class if there is no label, because the token's weight is then 0."""
     return label.clamp_min(0) if classes == 3 else (label == CORRECT).long()
 
 

@@ -1,6 +1,6 @@
 """Metrics and thresholds of uncertainty detection.
 
-N is the uncertain class (hallucinated or unknown), P the correct one.
+N is the uncertain class (hallucinated or unknown), P the correct class.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from utaca.errors import UserError
 from utaca.records.schemas import CORRECT
 
 BINS = 10
-"""Bins of the calibration error."""
+"""Number of bins of the calibration error."""
 
 
 def detection_metrics(
@@ -18,12 +18,12 @@ def detection_metrics(
     """Score the decisions on ``n`` tokens.
 
     ``uncertain_pred`` [n] are the decisions, ``label`` [n] the integers 0 hallucinated, 1 correct, 2 unknown
-    (negative: the labeller failed; such tokens are left out and counted), ``score`` [n] grows with distrust.
+    (negative: the labeller failed; such tokens only count in ``n_failed``), ``score`` [n] grows with distrust.
 
     ``macc`` is micro accuracy over tokens, as in the paper's table, so
     ``macc = share_uncertain * recall_n + (1 - share_uncertain) * recall_p``; ``share_uncertain`` is the share
-    of N among the labels. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct
-    scores. All are fractions; NaN where undefined (no token of a class, no score).
+    of N among the labels. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct scores.
+    All but counts (``n_...``) are fractions, NaN if undefined (no token of a class, no score).
     """
     label = np.asarray(label)
     labelled = label >= 0
@@ -52,8 +52,8 @@ def detection_metrics(
 def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     """Expected calibration error: the mean over tokens of |share of uncertain tokens - mean p_N| in their bin.
 
-    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. Bins are ten of
-    equal width, (low, high], the first with its lower end.
+    ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. The ten bins
+    have equal width and are (low, high]; the first bin also contains its lower end.
     """
     labelled = label >= 0
     p, negative = p[labelled].astype(np.float64), label[labelled] != CORRECT
@@ -70,8 +70,8 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     """Choose the threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left
     out.
 
-    Candidates are the midpoints of adjacent distinct scores; of equally good ones it is the smallest, which distrusts
-    the most tokens. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
+    Candidates are the midpoints of adjacent distinct scores; of equally good ones the smallest, which distrusts
+    most, is chosen. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
     """
     labelled = label >= 0
     negative = label[labelled] != CORRECT
@@ -94,7 +94,7 @@ def _ratio(part: float, whole: int) -> float:
 
 
 def _curve(score: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct scores [m], highest first, and how many tokens of N and of P have at least each: int64 [m]."""
+    """Distinct scores [m], descending, and the numbers of N and of P tokens that score at least as high, int64 [m]."""
     order = np.argsort(-score, kind="stable")
     ranked = score[order]
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
@@ -113,6 +113,6 @@ def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
     auprc = float((gained * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:
         return float("nan"), auprc
-    # A trapezoid between two curve points gives half of the pairs that tie in the score.
+    # A trapezoid between two curve points counts half of the pairs that tie in the score.
     wrong = np.diff(false_alarms, prepend=0)
     return float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct)), auprc

@@ -1,7 +1,7 @@
 """The detector's network in training: detectors of several seeds side by side, with their LSTM and dropout.
 
 Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
-Tokens are packed: those of step 0 of all sequences, then those of step 1 and so on (:class:`.data.Packed`).
+Tokens are packed: the tokens of step 0 of all sequences, then the tokens of step 1 and so on (:class:`.data.Packed`).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Det
 from utaca.detection.training.data import Packed, Sequences
 
 EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
-"""Dropout of the embedding's encoder, and of signal encoders and residual blocks."""
+"""Dropout rates of the embedding's encoder, and of signal encoders and residual blocks."""
 
 
 class Network:
-    """S detectors of one shape, each weight stacked over them into one tensor with a first dimension S.
+    """S detectors of one shape; each weight is stacked over the detectors into one tensor with a first dimension S.
 
     A training step of all detectors is then a few large products instead of many small ones. ``weights`` have the same
     names as in :class:`Detector` and give the same outputs; ``detectors`` stay unchanged.
@@ -43,19 +43,19 @@ class Network:
 
     @property
     def dropped_width(self) -> int:
-        """Elements of a token that dropout applies to, over all layers."""
+        """Number of elements per token that dropout applies to, summed over all layers."""
         embedding = WIDTH if self.settings.embedding else 0
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
     def __call__(self, batch: Packed, noise: Noise | None = None) -> Tensor:
-        """Class logits [S, M, C] of S batches side by side, with dropout if there is ``noise``."""
+        """Class logits [S, M, C] of S batches side by side, with dropout if ``noise`` is given."""
 
         def drop(x: Tensor, rate: float) -> Tensor:
             return x if noise is None else noise(x, rate)
 
         settings, parts = self.settings, []
         if settings.embedding:
-            # To normalise the embedding, its product is divided by its length: a normalised copy would be large.
+            # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
             weight, bias = (self.weights[f"embedding_encoder.0.{kind}"] for kind in ("weight", "bias"))
             encoded = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
@@ -85,7 +85,7 @@ class Network:
         return all_logits[:, :-1]
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
-        """``x`` W^T + b of ``x`` [S, M, I] and the named layer's weights: [S, M, O]."""
+        """Output ``x`` W^T + b [S, M, O] of the named linear layers for ``x`` [S, M, I]."""
         return torch.baddbmm(self.weights[f"{name}.bias"][:, None], x, self.weights[f"{name}.weight"].mT)
 
 
@@ -94,8 +94,8 @@ def lstm(
 ) -> Tensor:
     """Hidden states [S, M, W] of a standard LSTM layer over packed ``x`` [S, M, W], from a state of zeros.
 
-    ``sizes`` are the tokens of each step, descending: the first so many sequences go on. Weights are [S, 4 W, W] and
-    [S, 4 W], the gates (input, forget, cell, output) in the order of torch's LSTM.
+    ``sizes`` are the numbers n of tokens at each step, descending: a step has a token of each of the first n sequences.
+    Weights are [S, 4 W, W] and biases [S, 4 W], the gates in torch's order (input, forget, cell, output).
     """
     inputs = x @ weight_ih.mT + (bias_ih + bias_hh)[:, None]
     return _Recurrence.apply(inputs, weight_hh, list(sizes))
@@ -104,7 +104,7 @@ def lstm(
 class _Recurrence(torch.autograd.Function):
     """Recurrent part of :func:`lstm`: contributions of the inputs to the gates [S, M, 4 W] -> hidden states [S, M, W].
 
-    The gradient of the recurrent weights is one product here; automatic differentiation would add it up step by step.
+    One product gives the gradient of the recurrent weights; automatic differentiation would add it up step by step.
     """
 
     @staticmethod
@@ -158,13 +158,13 @@ _LEAST = -(2**15)
 class Noise:
     """Dropout in one training pass of S networks.
 
-    Each network has a generator and draws for its ``valid`` tokens [S, M], those that are not padding, so that it drops
-    the same elements whatever networks are trained beside it. ``width`` is the number of elements of a token over all
-    layers with dropout; each call takes the next columns.
+    Each network has a generator, which draws only for ``valid`` tokens [S, M] (not padding), so that a network drops
+    the same elements whatever networks are trained beside it. ``width`` is the number of elements per token, over all
+    layers with dropout; each call uses the next columns of the drawn numbers.
     """
 
     def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:
-        # Sixteen random bits an element, four elements a draw.
+        # Sixteen random bits per element, so that a draw of 64 bits serves four elements.
         self._drawn = torch.full((*valid.shape, width), _LEAST, dtype=torch.int16)
         for bits, rows, generator in zip(self._drawn, valid, generators, strict=True):
             count = int(rows.sum()) * width
@@ -173,7 +173,7 @@ class Noise:
         self._used = 0
 
     def __call__(self, x: Tensor, rate: float) -> Tensor:
-        """Drop elements of ``x`` [S, M, W] at ``rate`` and scale the others by 1 / (1 - ``rate``)."""
+        """Drop elements of ``x`` [S, M, W] at ``rate`` and scale the kept elements by 1 / (1 - ``rate``)."""
         columns = slice(self._used, self._used + x.shape[-1])
         self._used = columns.stop
         keep = (self._drawn[..., columns] >= _LEAST + round(rate * 2**16)).to(x.dtype)

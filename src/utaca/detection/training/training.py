@@ -19,9 +19,9 @@ from utaca.records.schemas import CORRECT
 from utaca.settings import schema
 
 CLASS_WEIGHTS = (1.0, 0.05, 1.0)
-"""Weights in the loss of hallucinated, correct, unknown (paper, appendix "Training Details")."""
+"""Weights of the classes hallucinated, correct, unknown in the loss (paper, appendix "Training Details")."""
 LEARNING_RATE, BATCH = 1e-3, 16
-"""Adam's initial rate, and trajectories a step."""
+"""Initial learning rate of Adam, and number of trajectories per step."""
 EVALUATE_EVERY = 100
 """Steps between validations."""
 
@@ -40,12 +40,12 @@ def train(
 ) -> list[tuple[Detector, list[dict[str, Any]]]]:
     """Train a detector for every seed, all of them side by side, on the CPU.
 
-    Adam without weight decay, its rate annealed to 0 by a cosine over ``steps``; no early stopping. A batch is
-    :data:`BATCH` trajectories, every ``settings.chain`` of them concatenated into one. Batches pass over the training
-    set again and again, each time in a new random order; a batch may hold the end of one pass and the start of the
-    next. Validation, in chains too, takes place every :data:`EVALUATE_EVERY` steps and after the last. Each seed keeps
-    the weights with the best validation F1 of the uncertain class, the earliest of equals; thresholds are chosen on the
-    validation set (:func:`youden`).
+    The optimiser is Adam without weight decay; a cosine over ``steps`` anneals its learning rate to 0. A batch holds
+    :data:`BATCH` trajectories, every ``settings.chain`` of which are concatenated into one. Batches pass over the
+    training set repeatedly, each time in a new random order; a batch may hold the end of one pass and the start of the
+    next. Validation, also on concatenated trajectories, runs every :data:`EVALUATE_EVERY` steps and after the last.
+    Training never stops early; each seed keeps the weights with the best validation F1 of the uncertain class, the
+    earliest in a tie. Thresholds are chosen on the validation set (:func:`youden`).
 
     ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. ``second``: more
     trajectories, of other documents than ``train``; half of each batch then comes from each of the two sets. ``reader``
@@ -146,8 +146,8 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
 
 
 def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
-    """``total`` indices of the members of sets end to end, from each set in turn: one shuffled pass over all of its
-    members after another."""
+    """Draw ``total`` indices into concatenated sets of ``sizes`` members, from each set in turn; shuffled passes over a
+    set's members follow one another."""
     generator = _generator(seed, "order")
     drawn, start, each = [], 0, -(-total // len(sizes))
     for count in sizes:

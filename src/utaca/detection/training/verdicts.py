@@ -1,6 +1,6 @@
 """Decisions of a trained detector, or of a threshold on logits, on every token of a set of trajectories.
 
-A token is distrusted if its score is above the threshold of a decision rule, which is chosen on the validation set.
+A token is distrusted if its score is above a rule's threshold: 0 in the paper's rule, else chosen on validation data.
 """
 
 from collections.abc import Callable
@@ -40,10 +40,10 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 
 
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
-    """Decide on all tokens under several rules, by name: "" is the rule of the detector's settings.
+    """Decide on all tokens under several rules, by name; the name "" stands for the rule of the detector's settings.
 
-    If that is the paper's, "youden" is the threshold of the best balanced accuracy on the odds of a failure; for an
-    evidential detector, "mass" is such a threshold on its lack of evidence, :func:`vacuity`.
+    If the settings have the paper's rule, "youden" thresholds the log odds of failure for the best balanced accuracy.
+    For an evidential detector, "mass" likewise thresholds the lack of evidence (:func:`vacuity`).
     """
     logits, decision = token_logits(detector, sequences), detector.settings.decision
     p = detector.probabilities(logits)
@@ -59,15 +59,15 @@ def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
 
 
 def vacuity(logits: Tensor) -> Tensor:
-    """u = C / (sum of the concentrations), in (0, 1], of ``logits`` [..., C]: 1 without any evidence."""
+    """Vacuity [...] of ``logits`` [..., C]: C / (sum of the concentrations), in (0, 1]; 1 means no evidence."""
     return logits.shape[-1] / concentration(logits).sum(-1)
 
 
 def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
     """Convert verdicts of a detector or heuristic to a table of schema "detections", one row per token.
 
-    The label is null if the labeller failed, the probabilities if the detector has none. ``name`` and ``seed`` fill the
-    columns ``detector`` and ``seed``.
+    The label is null if the labeller failed; the probabilities are null if the verdicts hold none. ``name`` and
+    ``seed`` fill the columns ``detector`` and ``seed``.
     """
     uncertain, score, p = verdicts
     n, length = sequences.n_tokens, sequences.length.numpy()
