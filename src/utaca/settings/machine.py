@@ -47,7 +47,7 @@ def gpus(devices: Path = Path("/dev")) -> int:
 
 
 def visible_gpus(number: int) -> list[str]:
-    """Names of the ``number`` GPUs that CUDA shows to this process, in its order, as CUDA_VISIBLE_DEVICES has them."""
+    """Names of the ``number`` GPUs that CUDA shows to this process, in CUDA's order, as in CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return [str(index) for index in range(number)] if visible is None else visible.split(",")[:number]
 

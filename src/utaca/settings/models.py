@@ -77,8 +77,8 @@ def keys(kind: type[T]) -> type[T]:
 def build(kind: type[T], data: Any, where: str = "") -> T:
     """An instance of ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
 
-    Keys left out take their default. Raises :class:`Faults` that names every unknown or missing key, every wrong
-    type and every value outside its range or choices, a sentence each.
+    Keys that ``data`` lacks have their defaults. Raises :class:`Faults` with a sentence for every unknown or missing
+    key, every wrong type and every value outside its range or choices.
     """
     try:
         return pydantic.TypeAdapter(kind).validate_python(data)

@@ -86,7 +86,7 @@ class _StreamOptions(_Model):
 
 
 class CompletionRequest(_Model):
-    """The body of a request, of either kind."""
+    """The parameters that chat requests and plain requests share."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="allow")
     model: str
@@ -306,7 +306,7 @@ def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: 
 def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]:
     """Token ids of a plain prompt, whose text may hold control tokens, and the number of document tokens.
 
-    If the prompt ends with the chat template's text after a user's message, the split is before that text.
+    If the chat template's text after a user's message ends the prompt, the split is at a blank line before that text.
     """
     if isinstance(prompt, str):
         begun = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)

@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
         return JSONResponse(error.body, error.status, headers)
 
     async def page(self, _request: Request) -> Response:
-        # The rest of the policy stands in the page.
+        # The rest of the content security policy is in the page's HTML.
         return HTMLResponse(self.html, headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     async def health(self, _request: Request) -> Response:
