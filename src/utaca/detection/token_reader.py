@@ -21,7 +21,7 @@ TOP = 10
 
 
 class TokenReader:
-    """Reader of an answer's tokens, with one transfer from the device each; adds accepted tokens to ``generation``.
+    """Reader of an answer's tokens, one device transfer per token; adds accepted tokens to ``generation``.
 
     The detector judges each token from its LSTM state after the accepted tokens; rejected tokens leave the state as it
     was. The signals of a token are the logit margin and the signals that the detector reads, or all if ``measured``.

