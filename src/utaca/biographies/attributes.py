@@ -15,7 +15,7 @@ from utaca.data_files import DataFile, Entries, read, slots
 HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university", "major", "company", "work place")
 
 MAX_LENGTH = 100
-"""Characters of a value, at most."""
+"""Largest length of a value, in characters."""
 
 _LONGEST = {"user agent": 80, "catch phrase": 60}
 
@@ -24,7 +24,7 @@ Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
 
 
 class Values(DataFile):
-    """Values that are drawn from lists; ``countries`` has a country by the locale of a city."""
+    """Lists from which values are drawn; ``countries`` maps the locale of a city to its country."""
 
     hobbies: Listed
     marital_statuses: Listed
@@ -44,7 +44,7 @@ _values = partial(read, "biographies/values.yaml", Values)
 
 
 def _date(rng: random.Random, first_year: int, last_year: int) -> str:
-    """A day in one of five notations, the years both inclusive."""
+    """A day from ``first_year`` to ``last_year``, both included, in one of five notations."""
     first = datetime.date(first_year, 1, 1).toordinal()
     last = datetime.date(last_year, 12, 31).toordinal()
     day = datetime.date.fromordinal(rng.randint(first, last))
@@ -66,7 +66,7 @@ def _source(rng: random.Random, locale: str) -> Faker:
 
 
 def _some_locale(rng: random.Random, locale: str) -> str:
-    """The person's locale, or now and then another: people move."""
+    """The person's locale, or a random one in 40 % of the draws, because people move."""
     return locale if rng.random() < 0.6 else rng.choice(LOCALES)
 
 
@@ -110,13 +110,13 @@ def _company(rng: random.Random, locale: str) -> str:
 
 
 def _user_agent(rng: random.Random, locale: str) -> str:
-    # Up to its first comment: what follows may hold a date relative to today.
+    # Only up to the end of the first comment, because the rest may hold a date relative to today.
     agent = _source(rng, "en_US").user_agent()
     return agent[: agent.index(")") + 1]
 
 
 def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], str]:
-    """A draw by a method of Faker, for the share ``local`` in the person's locale and else in American English."""
+    """A draw by a method of Faker: a share ``local`` of draws in the person's locale, the rest in American English."""
 
     def draw(rng: random.Random, locale: str) -> str:
         at_home = local == 1 or (local > 0 and rng.random() < local)
@@ -161,13 +161,13 @@ Attribute = Literal[TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES]
 def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
     """A fictitious value of an attribute for a person of a Faker locale.
 
-    The value is one line, not empty, does not end in a full stop and nowhere says "unknown". One number is
-    taken from ``rng``, whatever the attribute.
+    The value is one non-empty line that neither ends in a full stop nor contains "unknown". Every attribute draws
+    exactly one number from ``rng``.
     """
     draw = _DRAWS[attribute]
     value_rng = random.Random(rng.getrandbits(64))
     while True:
-        # ", " stands for the line breaks of addresses.
+        # Line breaks of addresses become ", ".
         value = " ".join(", ".join(draw(value_rng, locale).splitlines()).split()).rstrip(" .,;")
         if value and "unknown" not in value.casefold() and len(value) <= _LONGEST.get(attribute, MAX_LENGTH):
             return value

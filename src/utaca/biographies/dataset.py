@@ -31,10 +31,10 @@ class Draft:
 
 
 def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
-    """The people and facts of a split; the first ones are the same whatever ``count``.
+    """The people and facts of a split; a larger ``count`` continues the same sequence.
 
-    A draft has one attribute in "train" and "validation", going round the split's attributes, and all six
-    held-out attributes in "test".
+    A draft has one attribute in "train" and "validation", in rotation over the split's attributes, and all six held-out
+    attributes in "test".
     """
     attributes = TRAINING_ATTRIBUTES if split == "train" else HELD_OUT_ATTRIBUTES
     for index, person in enumerate(islice(people(split, seed), count)):
@@ -49,8 +49,8 @@ def biographies(
 ) -> Iterator[dict]:
     """Rows of schema "biographies".
 
-    A biography of "train" and "validation" is the summary sentence among simple fillers. One of "test" is what
-    ``write(person's name, facts)`` returns, sentences in order; ``writer`` is the model that wrote it.
+    A biography of "train" and "validation" is the summary sentence among simple fillers. A biography of "test" has the
+    sentences that ``write(person's name, facts)`` returns; ``writer`` names the model that wrote them.
     """
     for draft in drafts(split, count, seed):
         name = draft.person.name

@@ -1,4 +1,4 @@
-"""Where a document states its facts, and documents without that: examples of a reader's failures for detectors.
+"""Positions at which a document states its facts, and documents without these statements, to train detectors.
 
 The paper trains its detector under complete, partial and missing evidence in RULER alone (appendix "Calibration"). A
 good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
@@ -14,7 +14,7 @@ from utaca.settings.schema import EVIDENCE
 _COMPLETE, _PARTIAL, _ = EVIDENCE
 
 SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
-"""An end of a sentence in padding, where it does no harm if it is the full stop of a title."""
+"""The end of a sentence in padding; a match of the full stop of a title ("Dr.") does no harm there."""
 # In a biography, the full stop of a title or an initial ends no sentence.
 _SENTENCE_END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])" + SENTENCE_END.pattern
@@ -24,10 +24,10 @@ _SPACES, _BREAKS = re.compile(" *"), re.compile(r"\n{3,}")
 
 
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
-    """Characters [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
+    """Character offsets [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
 
-    This is the first sentence of the biography that has the value verbatim, letter case and spaces aside. If there is
-    none (a date in another notation), it is the sentence with most words of the value, at least half of them, or None.
+    This is the first sentence of the biography that contains the value verbatim, up to letter case and spaces. Without
+    one (a date in another notation), it is the sentence with most words of the value; None if it has less than half.
     """
     text, spans = document["text"], _biography_spans(document)
     wanted = {word.lower() for word in _WORD.findall(value)}
@@ -49,17 +49,17 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
 
 
 def sentence(document: Mapping[str, Any], value: str) -> str:
-    """The text of :func:`source`, or ""."""
+    """The sentence that :func:`source` locates, or "" if there is none."""
     place = source(document, value)
     return document["text"][slice(*place)] if place else ""
 
 
 def evidence(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first place at which the biography states each fact, for facts whose value stands there verbatim.
+    """The first position at which the biography states each fact, for facts whose value occurs there verbatim.
 
     ``document`` has ``person``, ``facts``, ``text`` and ``spans``; places are as in schema ``documents``. Longer values
     match first, so that "Law" does not match inside the name of a law school; nothing matches inside the person's name.
-    Facts that share a value have a place each, in order; the last of them has all further places.
+    Facts that share a value get successive occurrences of the value, in order.
     """
     attributes: dict[str, list[str]] = {}
     for fact in document["facts"]:
@@ -80,8 +80,8 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
 
     ``document`` is a row of schema "documents". Complete evidence leaves the text as it is. Missing evidence removes
     every sentence of the biography that states the value of a fact. Partial evidence removes those of half of the
-    facts, rounded up, drawn by the document's id; of an only fact it removes the second half of the value's words, or
-    of its letters. A sentence may state the values of several facts. Ids are those of :func:`named`.
+    facts, rounded up, drawn by the document's id; if there is one fact, it removes the second half of the value's words
+    (or of one word's letters). A sentence may state the values of several facts. Ids are those of :func:`named`.
     """
     attributes = [fact["attribute"] for fact in document["facts"]]
     half = random.Random(f"evidence {document['id']}").sample(attributes, -(-len(attributes) // 2))
@@ -112,7 +112,7 @@ def condition_of(document: str) -> str:
 
 
 def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Characters [start, end) of a document's text in which the biography stands."""
+    """Character offsets [start, end) of the parts of a document's text that belong to the biography."""
     return [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
 
 
@@ -131,20 +131,20 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def _any_of(words: Iterable[str]) -> str:
-    """What finds any of some words or phrases, whole, the longest of them first."""
+    """A regular expression that matches any of some whole words or phrases, trying the longest first."""
     longest = sorted(words, key=len, reverse=True)
     return "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest)
 
 
 def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
-    """A pattern of the values of some facts, as in the reference and as in the document."""
+    """A pattern that matches the values of some facts, as in ``facts`` and as written in the document."""
     values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
     values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
     return re.compile(_any_of(values), re.IGNORECASE)
 
 
 def _halved(document: Mapping[str, Any]) -> str:
-    """The text with the first half of the value of its only fact."""
+    """The text of a document with one fact, the value of the fact cut to its first half."""
     stated = _stated(document, [document["facts"][0]["attribute"]])
 
     def half(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""Biographies that people wrote by hand: a JSONL file, a :class:`Biography` a line."""
+"""Biographies that people wrote by hand: a JSONL file with one :class:`Biography` per line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from utaca.sizes import FACTS
 
 MEND = "mend it, or name another JSONL file of biographies"
 WRITER = "people"
-"""Who wrote them, in rows of schema "biographies"."""
+"""The ``writer`` of these biographies in rows of schema "biographies"."""
 
 
 class _Fact(TypedDict):
@@ -32,7 +32,7 @@ class Biography(TypedDict):
 
 
 def biographies(path: str | Path) -> list[Biography]:
-    """Biographies of a JSONL file; :class:`UserError` for a missing file and for rows of another form."""
+    """Read the biographies of a JSONL file; raises :class:`UserError` if it is missing or a row is malformed."""
     rows: dict[str, Biography] = {}
     for where, record in records(path, MEND):
         row = checked(Biography, record, where, MEND)
@@ -49,9 +49,9 @@ def biographies(path: str | Path) -> list[Biography]:
 
 
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
-    """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text one piece.
+    """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text as one sentence.
 
-    A row has its first six facts. Raises :class:`UserError` as :func:`biographies` does, and if there are fewer.
+    A row has six facts at most. Raises :class:`UserError` as :func:`biographies` does, and if there are too few rows.
     """
     rows = biographies(path)
     if len(rows) < count:

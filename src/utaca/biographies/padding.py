@@ -34,7 +34,7 @@ class _Piece:
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
-    """Token counts, special tokens left out, of a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers."""
+    """A counter of a text's tokens, without special ones, by a ``tokenizers.Tokenizer`` or a fast transformers one."""
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     return lambda text: len(backend.encode(text, add_special_tokens=False))
 
@@ -44,7 +44,7 @@ class Padder:
 
     ``articles`` are rows of schema ``corpus``, ``count`` gives a text's length in the reader's tokens (see
     :func:`counter`), ``corpus`` is the name recorded in the documents. A paragraph that occurs twice in the corpus is
-    used once. Each paragraph is counted at most once. Raises :class:`UserError` for a corpus without usable paragraphs.
+    used once. Each paragraph is counted at most once. Raises :class:`UserError` if the corpus has no usable paragraph.
     """
 
     def __init__(self, articles: Sequence[Mapping[str, Any]], count: Callable[[str], int], corpus: str) -> None:
@@ -82,7 +82,7 @@ class Padder:
             )
         if size >= n_tokens - slack:
             return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
-        # Tokens of the whole text less the sum of its parts' tokens, learnt from the attempt before.
+        # Tokens of the whole text less the sum of its parts' tokens, measured in the previous attempt.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = [*self._pieces(n_tokens - size - surplus, slack, rng)]
@@ -116,7 +116,7 @@ class Padder:
         return row | {"evidence": evidence(row), "corpus": self._corpus}
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
-        """Paragraphs of ``needed`` tokens together, at most ``slack`` fewer if a cut allows it."""
+        """Paragraphs that sum to ``needed`` tokens, or to at most ``slack`` fewer if a cut allows it."""
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -125,7 +125,7 @@ class Padder:
             sizes = [self._size(text) for text in texts]
             first = 0
             if sum(sizes) > needed:
-                # A run that is long enough may begin at any paragraph that leaves enough behind it.
+                # The run may begin at any paragraph from which on the article has enough tokens.
                 first, rest = len(sizes), 0
                 while rest < needed:
                     first -= 1

@@ -20,7 +20,7 @@ SPLITS: tuple[str, ...] = tuple(SPLIT_SHARES)
 
 
 class Locales(DataFile):
-    """By Faker's locale: weight in the draw of people, probability of a second surname, what joins surnames."""
+    """By Faker locale: weight in the draw of people, probability of a second surname, strings that join surnames."""
 
     locales: dict[str, tuple[int, float, tuple[str, ...]]]
 
@@ -40,7 +40,7 @@ class Person:
 
 @cache
 def faker(locale: str) -> Faker:
-    """The one Faker of a locale. Its entries are drawn evenly: rare names are as good as common ones here."""
+    """The only Faker of a locale. Its entries have equal weights: rare names serve as well as common ones here."""
     source = Faker(locale, use_weighting=False)
     if locale == "it_IT":
         # Faker lists Italy's cities in the order of a set, which differs from process to process.

@@ -17,7 +17,7 @@ _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 
 class Templates(DataFile):
-    """Sentences of one fact, by attribute and for any other, of two facts, and without a fact."""
+    """Sentence patterns: of one fact by attribute or for any ``other`` one, of two facts, and without a fact."""
 
     facts: dict[str, Entries[Annotated[Sentence, slots(_MENTIONS, once="value")]]]
     other: Entries[Annotated[Sentence, slots(_MENTIONS, once="attribute value")]]
@@ -26,16 +26,16 @@ class Templates(DataFile):
 
 
 templates = partial(read, "biographies/writer.yaml", Templates)
-"""The wordings; raises :class:`utaca.errors.UserError` if their file is wrong."""
+"""The wordings; raises :class:`utaca.errors.UserError` if the file of wordings is malformed."""
 
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
 _OTHERS_PLACE = 4
 
 
 def write(person: str, facts: Sequence[Fact]) -> list[str]:
-    """A biography of ``person`` in 8 to 16 sentences, or one a fact if there are more facts.
+    """A biography of ``person`` in 8 to 16 sentences, or more if the facts need more.
 
-    Each value stands in it verbatim; the full name opens it and returns wherever the wording has a name.
+    Each value occurs verbatim; the full name is in the first sentence and wherever the wording has a name.
     """
     identity = json.dumps([person, [list(fact) for fact in facts]], ensure_ascii=False)
     rng = random.Random(hashlib.sha256(identity.encode()).hexdigest())
@@ -67,7 +67,7 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
 
 
 def _pronouns(person: str, rng: random.Random) -> dict[str, str]:
-    """She or he, by the ending of the first name if that is telling, else by chance."""
+    """Feminine pronouns for a first name with a feminine ending, else feminine or masculine ones by chance."""
     feminine = person.split()[0].lower().endswith(("a", "ie", "ette", "elle")) if person.split() else False
     if feminine or rng.random() < 0.5:
         return {"he": "she", "him": "her", "his": "her"}

@@ -1,8 +1,8 @@
-"""Finished pieces of an unfinished stage, so that a killed run loses at most the piece in hand.
+"""Finished pieces of an unfinished stage, so that a killed run loses at most the piece in progress.
 
-Snakemake removes the outputs of a job that did not finish; what a stage has journaled survives, and the next run
-takes it up. Pieces are kept under the digest of all they depend on (:func:`fingerprint`), so a stale one is never
-found.
+Snakemake removes the outputs of a job that did not finish; the journal of the stage survives, and the next run
+continues from it. The key of a piece is a digest of everything that the piece depends on (:func:`fingerprint`), so a
+stale piece is never used.
 """
 
 import hashlib
@@ -18,9 +18,9 @@ _LARGEST = 1 << 26
 
 
 def fingerprint(settings: str, files: Iterable[str | Path]) -> str:
-    """Digest of ``settings`` (a digest itself) and of the files' contents.
+    """Hexadecimal SHA-256 digest of ``settings`` (a digest itself) and of the files' contents.
 
-    Files beyond 64 MiB count with size and modification time, since reading them would take as long as the work.
+    Files beyond 64 MiB enter with size and modification time only, as reading them would take as long as the work.
     """
     digest = hashlib.sha256(settings.encode())
     for path in map(Path, files):
@@ -32,16 +32,16 @@ def fingerprint(settings: str, files: Iterable[str | Path]) -> str:
 
 
 class Journal:
-    """Tables by item, in ``folder``; ``identity`` is the digest of everything that the items have in common.
+    """Tables in ``folder``, one per item; ``identity`` is the digest of everything that all items depend on.
 
-    A folder that is deleted is only work to be done again.
+    The folder may be deleted; the work that it held is then done again.
     """
 
     def __init__(self, folder: str | Path, identity: str) -> None:
         self._folder, self._identity = Path(folder), identity
 
     def table(self, item: str, make: Callable[[], pa.Table]) -> pa.Table:
-        """The item's table, made and journaled where it is not there yet."""
+        """Return the item's table from the journal; if it is missing there, call ``make`` and journal the result."""
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
         if path.is_file():

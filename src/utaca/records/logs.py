@@ -1,4 +1,4 @@
-"""A stage's log file: what goes to standard error goes to the file too, and a user's mistake is one sentence."""
+"""A stage's log file: a copy of standard error, in which a user's mistake is one sentence and no traceback."""
 
 import errno
 import io
@@ -22,7 +22,7 @@ class _Tee(io.TextIOBase):
         self._file = file
 
     def write(self, text: str) -> int:
-        # a bar that redraws itself in a terminal becomes one line a state in the file
+        # a progress bar redraws itself in a terminal; in the file, each of its states becomes a line
         self._file.write(text.replace("\r", "\n") if self.isatty() else text)
         self._file.flush()
         return self._terminal.write(text)
@@ -41,8 +41,8 @@ class _Tee(io.TextIOBase):
 def stage_log(path: str | Path) -> Iterator[None]:
     """Copy standard error and log records of the block to the file ``path``.
 
-    A :class:`UserError`, and a full disk, leaves as one sentence with exit status 1; any other exception leaves its
-    traceback in the file as well and passes on.
+    A :class:`UserError` or a full disk prints one sentence and exits with status 1; any other exception is raised again
+    after its traceback was written to the file.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr

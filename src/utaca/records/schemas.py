@@ -17,11 +17,11 @@ from utaca.settings.schema import SIGNALS
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
 
 TEMPLATE = "template"
-"""Source of the labels of an answer's template, which no labeller sees."""
+"""The ``source`` of labels of an answer's template tokens, which are set without the labeller."""
 
 
 def _arrow(kind: Any) -> pa.DataType:
-    """The type that a name, a list of one type or a mapping of names to types stands for."""
+    """The Arrow type for a type's name, a list of one type (list) or a mapping of names to types (struct)."""
     if isinstance(kind, list):
         return pa.list_(*map(_arrow, kind))
     if isinstance(kind, dict):
@@ -41,12 +41,12 @@ def embedding_column(site: str) -> str:
 
 
 def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.Schema:
-    """Schema of a trajectory part: one generated token under a fixed compact budget.
+    """Schema of a part of the trajectories: one row per token generated under a fixed compact budget.
 
-    ``width`` is the reader's residual width, ``sites`` those of the embeddings. A column a signal of
-    :mod:`utaca.detection.signals` follows ``logprob``. ``expanded_token`` and its log-probability are what the expanded
-    pass gives for the same prefix, null where it was not run. ``selected`` lists block ids, sorted, a list a layer;
-    ``finish`` is empty but on the last token of an answer ("eos" or "length").
+    ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites. One column per signal
+    of :mod:`utaca.detection.signals` follows ``logprob``. ``expanded_token`` and its log-probability come from the
+    expanded pass on the same prefix, null if it was not run. ``selected`` has a sorted list of block ids per layer;
+    ``finish`` is empty except on an answer's last token ("eos" or "length").
     """
     return pa.schema(
         [

@@ -1,7 +1,7 @@
 """Reading and writing of stage files: checked against their schema, written atomically, never mixed.
 
-A file carries two digests: of the settings that made it, and of the files that it was made from
-(:func:`provenance`), each of which carries the same of its own. Trajectories name the reader that decoded them, too.
+The metadata of a file has two digests: of the settings that the file was made under, and of its source files with their
+metadata (:func:`provenance`). Trajectories also name the reader that decoded them.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ from utaca.records.schemas import SCHEMAS
 
 @dataclass(frozen=True)
 class Origin:
-    """The reader that made a file, or that a detector was trained for; equal where the identity is.
+    """The reader that made a file, or that a detector was trained for; origins of the same identity are equal.
 
-    ``identity`` is :attr:`utaca.readers.load.Reader.identity`, ``name`` the reader's in the config.
+    ``identity`` is :attr:`utaca.readers.load.Reader.identity`, ``name`` is the reader's name in the config.
     """
 
     name: str = field(compare=False)
@@ -36,14 +36,14 @@ class Origin:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A scratch path beside ``path`` that replaces it when the block ends well, and vanishes otherwise."""
+    """Yield a scratch path beside ``path``; its file replaces ``path`` if the block succeeds, else it is removed."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     try:
         yield Path(scratch)
-        # Last, as a library may have put another file in its place.
+        # After the block, because a library may have replaced the scratch file by another one.
         os.chmod(scratch, 0o644)
         os.replace(scratch, path)
     finally:
@@ -62,9 +62,9 @@ def write(
 ) -> None:
     """Write rows as Parquet under the schema ``kind``, atomically.
 
-    ``schema`` is needed where it depends on the reader (``kind="trajectories"``); ``config`` is the digest of the
-    settings that made the file, ``made_from`` the files whose contents made it, ``reader`` what :func:`reader_of` is to
-    find. Raises ``pyarrow.ArrowInvalid`` where a row does not fit the schema.
+    ``schema`` is needed if the columns depend on the reader (``kind="trajectories"``); ``config`` is the digest of the
+    settings that made the file, ``made_from`` the files whose contents made it, ``reader`` the one that
+    :func:`reader_of` returns. Raises ``pyarrow.ArrowInvalid`` if a row does not fit the schema.
     """
     schema = schema or SCHEMAS[kind]
     table = data.cast(schema) if isinstance(data, pa.Table) else pa.Table.from_pylist(list(data), schema=schema)
@@ -79,8 +79,8 @@ def write(
 def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Read one stage file, or several parts in order, checking kind and columns.
 
-    Raises :class:`UserError` naming the file that is missing or is not what it should be, or two parts that were made
-    with different readers or settings.
+    Raises :class:`UserError` if a file is missing or of another kind or schema, or if two parts were made with
+    different readers or settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
     found = pa.concat_tables([_read(Path(p), kind, columns) for p in paths])
@@ -98,7 +98,7 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
 def reader_of(paths: Sequence[str | Path]) -> Origin:
     """The reader that made all of these stage files.
 
-    Raises :class:`UserError` where they do not name one, or different ones.
+    Raises :class:`UserError` if the files name no reader, or different readers.
     """
     found = _shared_reader(paths)
     if found is None:
@@ -107,9 +107,9 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
 
 
 def provenance(paths: Sequence[str | Path]) -> str:
-    """Digest of what made stage files: kind, settings and sources, theirs and their sources'; "" of none.
+    """Digest (16 hexadecimal digits) of the metadata of stage files: kind, settings, sources, reader; "" for no files.
 
-    Of other files (a detector) the contents count.
+    Other files (a detector) enter with their contents.
     """
     if not paths:
         return ""
@@ -121,7 +121,7 @@ def provenance(paths: Sequence[str | Path]) -> str:
 
 
 def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
-    """Raise :class:`UserError` where a stage file says that it was made from other files than ``made_from``."""
+    """Raise :class:`UserError` if the metadata of a stage file say that other files than ``made_from`` made it."""
     if _about(path).get("utaca.source", "") != provenance(made_from):
         raise UserError(
             f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
@@ -165,5 +165,5 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
 def rows(
     path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
-    """:func:`read` as a list of plain dicts."""
+    """Read rows as plain dicts, with the checks and errors of :func:`read`."""
     return read(path, kind, columns).to_pylist()

@@ -1,4 +1,4 @@
-"""Text and JSON of files that users bring: one way to read them, and a sentence for every mistake."""
+"""Reading of text and JSON files that users provide; every mistake in a file is reported in one sentence."""
 
 import json
 import re
@@ -18,13 +18,13 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def whole_characters(text: str) -> str:
-    """A text with U+FFFD for each lone surrogate, as half an emoji in scraped JSON is one: UTF-8 has none."""
+    """Replace each lone surrogate (half of an emoji in scraped JSON) by U+FFFD: UTF-8 has no surrogates."""
     return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 @contextmanager
 def opened(path: str | Path, mend: str, newline: str | None = None) -> Iterator[TextIO]:
-    """A file to read as UTF-8, with or without a mark at its start; raises :class:`UserError` where it is none."""
+    """Open a file as UTF-8, with or without a byte order mark; raises :class:`UserError` if it is unreadable."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline=newline) as file:
             yield file
@@ -35,15 +35,15 @@ def opened(path: str | Path, mend: str, newline: str | None = None) -> Iterator[
 
 
 def read_json(path: str | Path, mend: str) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file; raises :class:`UserError` (with the advice ``mend``) if the file is not JSON."""
     with opened(path, mend) as file:
         return parsed(file.read(), str(path), mend)
 
 
 def records(path: str | Path, mend: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Where each object of a JSONL file stands, and the object; blank lines are passed over."""
+    """Yield (location in words, object) for every line of a JSONL file; blank lines are skipped."""
     with opened(path, mend) as file:
-        # Not splitlines(): U+2028 and its like may stand inside a JSON text.
+        # Not splitlines(): U+2028 and similar characters may occur inside a JSON text.
         for number, line in enumerate(file, start=1):
             if line.strip():
                 where = f"{path}, line {number},"
@@ -54,7 +54,7 @@ def records(path: str | Path, mend: str) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def parsed(text: str, where: str, mend: str) -> Any:
-    """What JSON says, halves of characters as :func:`whole_characters` has them; ``where`` names it in messages."""
+    """Parse JSON, with :func:`whole_characters` on its texts; ``where`` names the JSON text in error messages."""
     try:
         found = json.loads(text)
         return json.loads(whole_characters(json.dumps(found, ensure_ascii=False))) if _HALF.search(text) else found
@@ -63,8 +63,8 @@ def parsed(text: str, where: str, mend: str) -> Any:
 
 
 def checked(kind: type[T], value: Any, where: str, mend: str) -> T:
-    """``value`` where it is a ``kind`` (a typed mapping), keys of its own aside; else :class:`UserError` on its first
-    fault."""
+    """Return ``value`` if it fits ``kind`` (a typed mapping; further keys are allowed); else raise :class:`UserError`
+    with the first fault."""
     try:
         pydantic.TypeAdapter(kind).validate_python(value, strict=True)
     except pydantic.ValidationError as error:

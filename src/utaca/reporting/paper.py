@@ -13,7 +13,7 @@ NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}
 PointKey = tuple[str, int, str]  # method, budget (K or K_max), policy
 
 DETECTOR = "utaca"
-"""The variant that is the paper's detector; the paper reports no figures of points with another one."""
+"""The detector variant of the paper, which has no figures for operating points with another variant."""
 
 T = TypeVar("T")
 
@@ -24,11 +24,11 @@ def _count(value: Any) -> Any:
 
 # A count stays an integer, so that a column of counts is printed as such.
 Figures = dict[str, Annotated[float | StrictInt | bool, BeforeValidator(_count)]]
-"""Figures of a row of the paper's tables, by column of ours."""
+"""Figures of one row of a table in the paper, by the name of our column."""
 
 
 def _columns(names: str) -> BeforeValidator:
-    """Read a list of figures as a mapping from columns of our tables."""
+    """Read a list of figures as a mapping from the names of our columns to the figures."""
     return BeforeValidator(lambda values: dict(zip(names.split(), values, strict=True)))
 
 
@@ -48,7 +48,7 @@ ScoreFigures = Annotated[Figures, _columns("mtokens score")]
 
 
 class Tables(DataFile):
-    """The paper's tables, by detector, components (logit margin, embedding, LSTM), reader, task, method or point."""
+    """The paper's tables; keys are detectors, components (margin, embedding, LSTM), readers, tasks, methods, points."""
 
     detection: dict[str, Annotated[Figures, _columns("macc_pct recall_n_pct recall_p_pct")]]
     ablation: dict[Components, Annotated[Figures, _columns("macc_pct cas_pct")]]
@@ -66,7 +66,7 @@ def tables() -> Tables:
 
 
 def reference(columns: str, figures: Mapping[str, float] | None) -> dict[str, float]:
-    """Columns ``paper_*`` of a row, from the paper's figures; NaN if the paper has none."""
+    """Columns ``paper_*`` of a row, from the paper's ``figures``; NaN for a column that the paper lacks."""
     return {f"paper_{column}": (figures or {}).get(column, float("nan")) for column in columns.split()}
 
 

@@ -1,4 +1,4 @@
-"""Results of operating points: sums by document, from files of answers and scores that belong together."""
+"""Results of operating points: sums over each document, from files of answers and files of their scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
 
 NAMES = data("names.yaml")
-"""Names in tables of ``methods`` and ``detectors``; any other one keeps its name in the config."""
+"""Names of ``methods`` and ``detectors`` in tables; any other method or detector keeps its name in the config."""
 _MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
 _TOTALS = (
     "n_context",
@@ -55,10 +55,10 @@ CAS, MTOKENS, ROLLBACKS = (RATIOS[column][:2] for column in ("cas_pct", "mtokens
 
 @dataclass(frozen=True)
 class PointResult:
-    """The answers of an operating point, as sums over tokens or attributes by document, sorted by document id.
+    """Results of an operating point: for each document, sums over tokens or attributes; documents are sorted by id.
 
     ``detector`` is the detector's variant, or another trigger such as "every 40", or "". ``seeds`` are the detector's
-    seeds, () without a detector; under several, ``sums`` hold the documents of one seed after those of another,
+    seeds, () without a detector; each array in ``sums`` has all documents of the first seed, then all of the next
     [seeds x documents]. ``not_run`` is the reason why the point was not run, or "".
     """
 
@@ -71,7 +71,7 @@ class PointResult:
 
     @property
     def identity(self) -> Identity:
-        """Everything but the seeds."""
+        """Key and detector: what the results under different seeds of a detector have in common."""
         return self.key, self.detector
 
     @property
@@ -82,7 +82,7 @@ class PointResult:
 
     @property
     def retriever(self) -> str:
-        """The method whose decoding steps have the budget: the base method if an adaptive budget was put on one."""
+        """The method that selects context within the budget: the base method if an adaptive budget controls one."""
         trigger, _, base = self.key[0].partition("-")
         return base if base and trigger in BLOCK_METHODS else self.key[0]
 
@@ -98,11 +98,11 @@ class PointResult:
 
     @property
     def in_paper(self) -> bool:
-        """Whether the paper may report the point: it has the paper's detector, or none."""
+        """Whether the paper may report the point: the point has the paper's detector, or no detector."""
         return self.detector in ("", paper.DETECTOR)
 
     def ratio(self, above: str, below: str) -> float:
-        """Sum ``above`` over sum ``below``, all documents and seeds together."""
+        """Sum ``above`` divided by sum ``below``, over all documents and seeds."""
         return float(statistics.ratio(self.sums[above], self.sums[below]))
 
     def resampled(self, above: str, below: str, draws: Draws) -> Resampled:
@@ -111,7 +111,7 @@ class PointResult:
         return statistics.resampled_ratio(self.sums[above], self.sums[below], counts)
 
     def put(self, row: Row, *columns: str, draws: Draws | None = None) -> None:
-        """Set columns of :data:`RATIOS` in a row, with their intervals if there are ``draws``."""
+        """Set columns of :data:`RATIOS` in a row, with their intervals if ``draws`` are passed."""
         for column in columns:
             above, below, factor = RATIOS[column]
             if draws is None:
@@ -121,7 +121,7 @@ class PointResult:
 
     @property
     def peak_gib(self) -> float:
-        """Largest peak memory of an answer; NaN if it was not measured."""
+        """Largest peak memory of any answer, in GiB; NaN if peak memory was not measured."""
         return float(pd.Series(self.sums["peak_bytes"]).max()) / 2**30
 
     @property
@@ -131,7 +131,7 @@ class PointResult:
 
 
 def pooled(points: Iterable[PointResult]) -> list[PointResult]:
-    """Combine points that differ only in the seed of their detector, in the order of their first seeds."""
+    """Combine points that differ only in the seed of their detector; the seeds of a combined point ascend."""
     groups: dict[Identity, dict[tuple[int, ...], PointResult]] = {}
     for point in points:
         groups.setdefault(point.identity, {}).setdefault(point.seeds, point)
@@ -149,7 +149,7 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
 
 
 def setting_in_words(point: PointResult, config: schema.Config) -> str:
-    """Budget and policy, with a detector other than the config's and a single seed other than 0.
+    """Budget and policy, plus the detector unless it is the config's, plus the seed if there is one and it is not 0.
 
     As in "K_max=64, Sub.16 (chained) seed 3"; a dash for a method without a budget.
     """
@@ -163,7 +163,7 @@ def name_in_words(point: PointResult, config: schema.Config) -> str:
 
 
 def label_in_words(label: str, config: schema.Config) -> str:
-    """The name of the point with this label in files; the label itself if the config does not decode it."""
+    """The name of the point that files call ``label``; ``label`` itself if the config decodes no such point."""
     point = config.operating.get(label)
     return name_in_words(of_config(point, config), config) if point else label
 
@@ -185,17 +185,17 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
 
 
 def points_shown(files: Files, config: schema.Config, split: str, *sections: str) -> list[PointResult]:
-    """The points of :func:`points` in sections of ``decode``; by default, in the section of the split's name."""
+    """The points of :func:`points` in some sections of ``decode``; by default, in the section named like the split."""
     return points(files[f"{split}_answers"], files[f"{split}_scores"], config.shown(split, *sections))
 
 
 def points(
     answers: Sequence[str | Path], scores: Sequence[str | Path], labels: Collection[str] = ()
 ) -> list[PointResult]:
-    """Operating points in the order of the answer files, all seeds of a detector as one; by default of all labels.
+    """Operating points in the order of the answer files, the seeds of a detector pooled; no ``labels`` means all.
 
     Raises:
-        UserError: files have different settings, scores belong to other answers, or points lack documents of others.
+        UserError: files have different settings, scores belong to other answers, or points cover different documents.
     """
     answered, scored = _frame(answers, "answers"), _frame(scores, "scores")
     if labels:
@@ -226,19 +226,19 @@ def points(
 
 
 def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> PointResult:
-    """The operating point of rows of schema "answers", all of one point, with sums by document."""
+    """The operating point of ``answered`` (rows of schema "answers", all of one point), with its sums by document."""
     not_run = next((end.removeprefix(NOT_RUN) for end in answered["finish"] if end.startswith(NOT_RUN)), "")
     return of_answer(answered.iloc[0], documents=documents, sums=sums, not_run=not_run)
 
 
 def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
-    """Files as one frame, each row with the path of its file."""
+    """Read files into one frame; its column ``path`` has the file of each row."""
     read(paths, kind)
     return pd.concat([read(path, kind).to_pandas().assign(path=str(path)) for path in paths], ignore_index=True)
 
 
 def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Sums over the tokens of each answer (a row of schema "answers"), and whether it failed."""
+    """Sums over the tokens of each answer [rows of schema "answers"], and each kind of failure as 0 or 1."""
     generated = answered["n_generated"].to_numpy(dtype=np.float64)
     sums = {c: answered[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in _TOTALS}
     # A mean over no tokens is undefined but has weight 0.
@@ -263,7 +263,7 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
 class Curve:
     """CAS over log2 of selected tokens, linear between points: arrays [points, 1 + count].
 
-    The first column has the figures themselves, the others those of the resamples of ``draws``.
+    The first column of each array has the figures themselves, the others their values in the resamples of ``draws``.
     """
 
     tokens: np.ndarray
@@ -272,19 +272,19 @@ class Curve:
 
     @classmethod
     def of(cls, points: Sequence[PointResult], draws: Draws) -> Curve:
-        """The curve through at least one point, in any order."""
+        """Make the curve through ``points``: at least one, in any order."""
         tokens, cas = ([point.resampled(*sums, draws) for point in points] for sums in (MTOKENS, CAS))
         return cls(*(np.stack([np.append(x.value, x.resamples) for x in each]) for each in (tokens, cas)), draws)
 
     def at(self, point: PointResult) -> Resampled:
-        """CAS of the curve at the point's tokens; beyond the ends of the curve, CAS of the end."""
+        """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end."""
         tokens = point.resampled(*MTOKENS, self.draws)
         columns = zip(np.append(tokens.value, tokens.resamples), self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(*column) for column in columns])
         return Resampled(float(cas[0]), cas[1:])
 
     def gain(self, point: PointResult) -> Resampled:
-        """CAS of the point minus CAS of the curve at the point's tokens, paired by document."""
+        """CAS of the point minus CAS of the curve at the point's mTokens, paired by document."""
         return point.resampled(*CAS, self.draws) - self.at(point)
 
 

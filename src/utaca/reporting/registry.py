@@ -21,21 +21,21 @@ def data(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class When:
-    """A condition on the config: a test, its description, and options that a command can add to meet it."""
+    """A condition on the config: a test, what it needs in words, and command-line options that meet it."""
 
     holds: Callable[[schema.Config], bool]
     needs: str = ""
     add: str = ""
 
     def option(self, reader: str) -> str:
-        """The options to add, with the points of the reader."""
+        """The command-line options to add, with the names of the reader's groups of points."""
         base = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
         methods = "methods" if base == "llama" else f"methods_{base}"
         return self.add.replace("{base}", base).replace("{full}", f"{base}_full").replace("{methods}", methods)
 
 
 def _decodes(section: str, points: str) -> When:
-    """The config decodes points of a section."""
+    """The condition that the config decodes points in a section."""
     return When(lambda config: bool(config.decode.get(section)), f"points in decode.{section}", f"points={points}")
 
 
@@ -89,23 +89,23 @@ class TableEntry:
 
     @property
     def module(self) -> str:
-        """The module of its maker, below :mod:`utaca.reporting`."""
+        """The module of the function that makes the table, below :mod:`utaca.reporting`."""
         return f"tables.{self.maker.partition('.')[0]}"
 
     @property
     def function(self) -> str:
-        """The name of its maker in the module."""
+        """The name in :attr:`module` of the function that makes the table."""
         return self.maker.partition(".")[2]
 
     def holds(self, config: schema.Config) -> bool:
-        """Whether the config makes it."""
+        """Whether a run of the config makes the table or figure."""
         return WHEN[self.when].holds(config)
 
 
 def _entries() -> dict[str, TableEntry]:
     """The declarations of ``tables.yaml``, and those after the line ``---`` of a table module's docstring.
 
-    Modules are read and not imported, because planning must not load pandas.
+    Modules are read and not imported, because planning the workflow must not load pandas.
     """
     declared = data("tables.yaml")
     for module in sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name):

@@ -51,7 +51,7 @@ def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
 
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Whether each column is numeric and aligned right: every cell is a number, a dash or empty, one is a number."""
+    """Whether each column is numeric (aligned right): all cells are numbers, dashes or empty, and one is a number."""
     columns = [[row[place] for row in rows if row[place]] for place in range(len(header))]
     return [
         all(_NUMBER.fullmatch(cell) for cell in cells) and any(cell != MISSING for cell in cells) for cells in columns
@@ -69,8 +69,8 @@ def markdown(
 ) -> str:
     """A heading, ``lead``, the table and its caption as Markdown; numeric columns are aligned right.
 
-    Lines of ``lead`` and ``caption`` are paragraphs. ``whole`` has header, rows and notes of the table with all its
-    columns, which is folded.
+    Each line of ``lead`` and ``caption`` becomes a paragraph. ``whole`` has header, rows and notes of the table with
+    all columns, which is shown folded.
     """
     blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
     if whole is not None:
@@ -92,7 +92,7 @@ def escape(text: str) -> str:
 
 
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A ``table*`` of the width of the text with label ``tab:name``; needs the packages booktabs and graphicx."""
+    """A ``table*`` as wide as the text, with label ``tab:{name}``; needs the LaTeX packages booktabs and graphicx."""
     frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
     text = frame.style.hide(axis="index").to_latex(
         column_format="".join("r" if right else "l" for right in numeric(header, rows)),

@@ -28,7 +28,7 @@ from utaca.settings import schema
 FIRST = ("differences", "curves")
 """Figures at the top, below the verdict."""
 PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation")
-"""Tables that the paper has, in the order shown; all others are folded by theme."""
+"""Tables that the paper has, in the order shown; all other tables are folded, grouped by theme."""
 THEMES: Mapping[str, str] = {
     "generation": "Generation",
     "detection": "Detection",
@@ -56,7 +56,7 @@ class ReportItem:
         self.title = heading or (entry.title if entry else name.replace("_", " ").capitalize())
         self.theme = entry.theme if entry else ""
         self.caption = entry.caption if entry else ""
-        # As an image a figure keeps its ids and styles to itself.
+        # Embedded as an image, a figure cannot clash with the ids and styles of the page.
         self.image = base64.b64encode(files["svg"].read_bytes()).decode() if "svg" in files else ""
         brief, _, folded = text.partition(f"\n{DETAILS}")
         meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}
@@ -81,9 +81,9 @@ def page(
     """The report as HTML, for a file in ``directory``.
 
     ``results`` are files of tables and figures; files of one name belong together. ``links`` are other pages of the
-    run, by title. ``registry`` gives titles of figures, themes and the order within a theme; names that it lacks come
-    last. ``about`` are files on how the run was made, by title; ``run`` is its config and names its folder. Raises
-    :class:`UserError` if a file is missing.
+    run, by title. ``registry`` gives titles of figures, themes and the order within a theme; names missing from the
+    registry come last. ``about`` are files on how the run was made, by title; the file ``run`` is the run's config, and
+    its folder has the run's name. Raises :class:`UserError` if a file is missing.
     """
     made = {name: Path(path) for name, path in (about or {}).items()}
     run = made["run"].parent.name if "run" in made else config.scale.name
@@ -114,7 +114,7 @@ def page(
 
 
 def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[str, ReportItem]:
-    """Items by name: first those of the registry in its order, then the others in theirs."""
+    """Items by name: those of ``registry`` in its order, then the other items in the order of ``results``."""
     named: dict[str, dict[str, Path]] = {}
     for path in results:
         if not path.is_file():
@@ -127,7 +127,7 @@ def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[
 def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
     """Paragraphs and tables of Markdown as HTML, without headings and the paragraph on the run.
 
-    A column has the meaning of its title as its tooltip.
+    The tooltip of a column is the meaning of the column's title in ``meanings``.
     """
     for block in text.split("\n\n"):
         if not block.strip() or block.startswith(("#", RUN, "</details>")):
@@ -149,7 +149,7 @@ def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
 
 
 def _is_empty(text: str) -> bool:
-    """Whether a Markdown table has no figures, apart from its first column and the paper's."""
+    """Whether a Markdown table has no figure other than 0 outside its first column and the paper's columns."""
     header, _, *rows = (_CELLS.split(line) for line in text.splitlines() if line.startswith("|"))
     of_run = [place for place, title in enumerate(header) if place and not title.startswith("paper")]
     return not any(_FIGURE.search(row[place]) for row in rows for place in of_run)

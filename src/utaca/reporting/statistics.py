@@ -1,8 +1,8 @@
 """Bootstrap statistics: intervals and p-values by resampling whole documents and detector seeds.
 
-Tokens and attributes of one document depend on each other, so a resample draws documents, and the seeds of a detector
-that was trained under several. A resample is a row of counts (how often each document was drawn), so a ratio of sums is
-a pair of matrix products, and two methods under the same counts stay paired by document.
+Tokens and attributes of one document depend on each other, so a resample draws whole documents and, for a detector
+trained under several seeds, seeds. A resample is a row of counts (how often each document was drawn), so a ratio of
+sums is a pair of matrix products, and two methods under the same counts stay paired by document.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Resampled:
-    """A figure and its value in every resample [count]; NaN where undefined, without resamples if it has no interval.
+    """A figure and its value in every resample [count], NaN if undefined; no resamples if the figure has no interval.
 
     Differences and shares of two figures under the same resamples are paired.
     """
@@ -45,8 +45,8 @@ class Resampled:
     def interval(self) -> tuple[float, float]:
         """Limits of the percentile interval, over the resamples in which the figure is defined.
 
-        NaN if all resamples agree up to rounding, as if every answer is correct: resampling cannot tell how far another
-        document may lie.
+        NaN if all resamples agree up to rounding (for example, if every answer is correct): such resamples do not show
+        how much another document may differ.
         """
         if not len(self._defined) or np.ptp(self._defined) <= 1e-9 * max(1.0, abs(self.value)):
             return NAN, NAN
@@ -55,7 +55,7 @@ class Resampled:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of a difference, by how far its resamples lie on both sides of zero; NaN if undefined.
+        """Two-sided p-value of a difference, from the share of resamples on either side of zero; NaN if undefined.
 
         One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0.
         """
@@ -67,8 +67,8 @@ class Resampled:
     def share_of(self, whole: Resampled) -> Resampled:
         """This figure divided by ``whole``; NaN if the whole is not positive.
 
-        There is no interval if the whole is not positive in more than :data:`UNDEFINED` of the resamples: the remaining
-        ones would give too narrow an interval.
+        There is no interval if ``whole`` is not positive in more than a share :data:`UNDEFINED` of the resamples,
+        because the remaining resamples would give too narrow an interval.
         """
         if not whole.value > 0:
             return Resampled()
@@ -84,11 +84,11 @@ class Resampled:
 
 
 UNDEFINED = 0.05
-"""Largest share of resamples without a positive whole for which :meth:`Resampled.share_of` has an interval."""
+"""Largest share of resamples with a whole that is not positive at which :meth:`Resampled.share_of` has an interval."""
 
 
 def mean(figures: Sequence[Resampled]) -> Resampled:
-    """Mean of figures under the same resamples, or under independent ones of the same count."""
+    """Mean of figures under the same resamples, or under independent resamples of the same count."""
     return Resampled(float(np.mean([x.value for x in figures])), np.mean([x.resamples for x in figures], axis=0))
 
 
@@ -111,7 +111,7 @@ class Draws:
 
     Documents and seeds are drawn independently, with replacement (the pigeonhole bootstrap; Owen 2007,
     doi:10.1214/07-AOAS122), so that an interval includes the variance over both. Figures under the same draws are
-    paired by document, and those of one detector by seed.
+    paired by document, and figures of one detector also by seed.
     """
 
     documents: np.ndarray
@@ -136,7 +136,7 @@ class Draws:
         return both.reshape(len(self.documents), -1)
 
     def mean(self, detector: str, each: Sequence[np.ndarray]) -> np.ndarray:
-        """Mean over the drawn seeds [count] of a figure that has been resampled for each seed [count]."""
+        """Mean [count] over the drawn seeds; ``each`` has the resamples [count] of the figure for every seed."""
         return (self.seeds(detector, len(each)).T * np.stack(each)).sum(0) / len(each)
 
     def mean_of(self, values: np.ndarray, document: np.ndarray, weights: np.ndarray | None = None) -> Resampled:
@@ -178,9 +178,9 @@ def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
 
 
 def adjust(rows: Sequence[Row], column: str) -> None:
-    """Set ``{column}_holm`` of the rows: the p of ``column``, adjusted over all rows by Holm's step-down.
+    """Set ``{column}_holm`` of the rows: the p-values of ``column``, adjusted over all rows by Holm's step-down.
 
-    Undefined p (NaN) are not part of the family.
+    Undefined p-values (NaN) are not part of the family.
     """
     for row in rows:
         row[f"{column}_holm"] = NAN
@@ -194,8 +194,8 @@ def adjust(rows: Sequence[Row], column: str) -> None:
 def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Area under the ROC curve of class N in every resample [count]; ties in the score count as half.
 
-    ``score`` [t] grows with uncertainty, ``negative`` [t] marks N, ``document`` [t] is the token's column in
-    ``counts``.
+    ``score`` [t] grows with uncertainty, ``negative`` [t] marks tokens of N, ``document`` [t] is the token's column in
+    ``counts`` [count, documents].
     """
     n_documents = counts.shape[1]
     above, of = score[negative], document[negative]
@@ -211,7 +211,7 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
 
 
 def kappa(confusion: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN if chance alone always agrees, or if it is empty."""
+    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN if chance always agrees, or for zero counts."""
     with np.errstate(divide="ignore", invalid="ignore"):
         joint = confusion / confusion.sum((-2, -1), keepdims=True)
         agreed = np.trace(joint, axis1=-2, axis2=-1)

@@ -28,10 +28,10 @@ NOT_RUN = "not run"
 
 
 def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str = "", **words: object) -> pd.DataFrame:
-    """The frame of a table over ``n_documents`` and ``seeds`` (by default, the config's).
+    """The frame of a table over ``n_documents`` documents; ``seeds`` says in words over which seeds ("": the config's).
 
-    ``words`` fill in its caption and notes. ``reader`` is the paper's reader whose figures the table shows, ``lead`` a
-    text above the table.
+    ``words`` fill the fields in braces of caption and notes. ``reader`` is the paper's reader whose figures the table
+    shows, ``lead`` a text above the table.
     """
     frame = pd.DataFrame(rows)
     frame.attrs = {"n_documents": n_documents, "seeds": seeds, **words}
@@ -40,7 +40,7 @@ def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of ``columns.yaml``; ``cell`` names one of :data:`CELLS`, "" is a text or a number."""
+    """A column of ``columns.yaml``; ``cell`` names a form in :data:`CELLS`, "" means a text or a number."""
 
     title: str
     meaning: str = ""
@@ -50,7 +50,7 @@ class Column:
     folded: bool = False
 
     def show(self, row: Mapping[str, Any], name: str, config: schema.Config) -> str:
-        """The cell of a row."""
+        """The cell of this column in a row, as text."""
         if self.cell:
             return CELLS[self.cell](row, name, config)
         if self.digits is None:
@@ -86,7 +86,7 @@ a detector that may not have been run."""
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``frame`` has all figures, ``columns`` those that are shown, by name.
+    """A table: ``frame`` has all figures, ``columns`` has the columns that are shown, by name.
 
     ``lead`` stands above the table, ``caption`` below it, ``notes`` below the table with all columns; each line of
     these texts is a paragraph.
@@ -103,7 +103,7 @@ class Table:
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
-        """The table of a maker's frame, without columns that are empty in every row."""
+        """Make the table from the frame of its function, without columns that are empty in every row."""
         entry, words = ENTRIES[name], {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
         rows = frame.to_dict("records")
         shown = {

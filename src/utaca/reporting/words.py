@@ -7,12 +7,12 @@ from utaca.settings.machine import chosen_dtype
 
 
 def corpus_in_words(config: schema.Config) -> str:
-    """The padding corpus, marked as synthetic if it is."""
+    """The name of the padding corpus, with a remark if the corpus is synthetic."""
     return f"{config.corpus.name}{' (synthetic prose)' if config.corpus.source == 'embedded' else ''}"
 
 
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
-    """An endpoint with its model, or with a note that it is no language model."""
+    """The name of an endpoint with its model, or with a note that the endpoint is no language model but rules."""
     if endpoint.kind == "reference":
         return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
     return f"{endpoint.name} ({endpoint.model})"

@@ -11,8 +11,8 @@ from utaca.settings import schema
 def load(settings: schema.CorpusSettings, seed: int, cache: Path) -> list[dict[str, Any]]:
     """The corpus that the settings name, as rows of schema ``corpus``.
 
-    ``seed`` matters to the embedded prose alone, ``cache`` is where fetched articles are kept. Raises
-    :class:`UserError` if the source cannot be used.
+    ``seed`` affects only the embedded prose; ``cache`` is the folder of fetched articles. Raises :class:`UserError` if
+    the source cannot be used.
     """
     if settings.source == "embedded":
         return embedded.articles(paper_articles(), seed)
@@ -22,6 +22,6 @@ def load(settings: schema.CorpusSettings, seed: int, cache: Path) -> list[dict[s
 
 
 def check(settings: schema.CorpusSettings) -> None:
-    """Raise :class:`UserError` for a source that cannot work; the network is not touched."""
+    """Raise :class:`UserError` if the corpus source is unusable, as far as can be checked without network."""
     if settings.source == "folder":
         folder.articles(settings.path)

@@ -22,7 +22,7 @@ LICENCE = "CC0-1.0"
 
 PARAGRAPH_WORDS = (60, 160)
 
-# Share of paragraphs about a person; of sentences about people within these and elsewhere.
+# Share of paragraphs about a person; shares of sentences about people in such paragraphs and in others.
 USUAL, CROWDED = (0.08, 0.55, 0.03), (0.35, 0.55, 0.12)
 
 SLOTS = """
@@ -30,7 +30,7 @@ topic topic_noun who last where it year_a year_b person place city country regio
 ordinal small n bignum pct age kilo unit adj adverb evaluation thing things role process verb material field name
 university company institution title quote evaluations_clause
 """
-"""Names of the slots of a pattern; a slot named with a capital is filled with one."""
+"""Names of the slots of a pattern; the text of a slot with a capitalised name begins with a capital."""
 
 Words = Entries[str]
 Patterns = Entries[Annotated[str, slots(SLOTS, capitals=True)]]
@@ -51,7 +51,7 @@ def _plural(noun: str) -> str:
 
 
 SHARED = ("region", "month", "ordinal", "century", "small", "adverb", "evaluation", "unit", "kilo")
-"""Slots that are filled alike in all domains."""
+"""Slots that are filled from the same words in all domains."""
 PARTS = ("thing", "adjective", "role", "process", "verb", "material", "field")
 """Words of a domain by their part in a sentence."""
 
@@ -87,7 +87,7 @@ class Grammar(DataFile):
 
 @cache
 def _patterns() -> dict[str, list[list[str]]]:
-    """The patterns by kind, split at their slots: odd places are slot names."""
+    """The patterns by kind, split at their slots: items at odd indices are slot names."""
     grammar = read("biographies/grammar.yaml", Grammar)
     return {kind: [_SLOT.split(pattern) for pattern in patterns] for kind, patterns in grammar}
 
@@ -102,7 +102,7 @@ class _Prose:
         domain = words.domains[known or rng.choice(DOMAINS)]
         listed = words.slots | domain
         self.fixed: dict[str, str] = {}
-        # Places, people and houses that an article comes back to.
+        # Places, countries and people that an article mentions repeatedly.
         self.places = [self._place() for _ in range(14)]
         self.countries = [rng.choice(words.surname_starts) + rng.choice(words.country_ends) for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
@@ -234,10 +234,10 @@ class _Prose:
 
 
 def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bool = False) -> list[dict[str, Any]]:
-    """An article a topic, as rows of schema ``corpus``; each depends on its topic and the other arguments alone.
+    """One article per topic, as rows of schema ``corpus``; other ``topics`` do not change the article of a topic.
 
-    ``paragraphs`` of 60 to 160 words make an article, about 680 characters each; none is repeated. A ``crowded``
-    article tells of people in every fourth sentence, much more than an encyclopedia: hard reading to train on.
+    An article has ``paragraphs`` distinct paragraphs of 60 to 160 words, about 680 characters each. In a ``crowded``
+    article every fourth sentence is about people, much more than in an encyclopedia: hard training text.
     """
     rows = []
     for topic in topics:

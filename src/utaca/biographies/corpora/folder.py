@@ -25,10 +25,10 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     """Rows of schema ``corpus`` from a folder of .txt and .md files, or from one .jsonl or .parquet file.
 
     A file's records need ``title`` and ``text`` and may have ``url``, ``licence`` and ``revision``; other fields are
-    ignored. Files of a folder (its sub-folders and what is linked there too) are read in the order of their paths and
-    titled by their names. Other files, and texts without a usable paragraph, are left out with a warning.
-    ``key`` is the config key that error sentences name. Raises :class:`UserError` for a path that does not exist, an
-    unreadable file, a malformed record and a source without usable text.
+    ignored. Files of a folder (with sub-folders and symbolic links) are read in the order of their paths; a file's name
+    is its title. Other files, and texts without a usable paragraph, are left out with a warning. ``key`` is the config
+    key that error sentences name. Raises :class:`UserError` if the path does not exist, a file is unreadable, a record
+    is malformed or no text is usable.
     """
     if not str(path):
         raise UserError(f"{key} is empty; name a folder of text files, or a JSONL or Parquet file")

@@ -16,7 +16,7 @@ ByDomain = Annotated[dict[Literal[DOMAINS], T], Field(min_length=len(DOMAINS))]
 
 
 class Topics(DataFile):
-    """By domain and title, how a title stands inside a sentence: of the paper's articles and of the training text."""
+    """The form of a title inside a sentence, by domain and title, for the paper's articles and the training text."""
 
     paper: ByDomain[dict[str, str]]
     training: ByDomain[dict[str, str]]
@@ -36,9 +36,9 @@ def training_topics() -> tuple[str, ...]:
 
 
 def domain_and_phrase(topic: str) -> tuple[str | None, str]:
-    """The domain of a topic, one of :data:`DOMAINS`, and how it stands inside a sentence.
+    """The domain of a topic, one of :data:`DOMAINS`, and the form of the topic inside a sentence.
 
-    A topic of neither table has no domain, and stands as it is, without its part in brackets.
+    For a topic in neither table, the domain is None and the form is the topic without a final part in brackets.
     """
     for table in (_topics().paper, _topics().training):
         for domain, phrases in table.items():

@@ -41,7 +41,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
     """Fetch Wikipedia articles as rows of schema ``corpus``, in the order of ``titles``; redirects are followed.
 
     Each article is stored with its revision in a file under ``cache`` and never fetched again, so that later runs read
-    the same text. Raises :class:`UserError` if the API cannot be reached, or has no article of a title.
+    the same text. Raises :class:`UserError` if the API cannot be reached, or has no article of this title.
     """
     rows = []
     for title in progress(titles, total=len(titles), unit="article", desc="Wikipedia"):
@@ -74,7 +74,7 @@ def _fetched(api: str, title: str) -> dict[str, Any]:
 
 
 def _answer(api: str, title: str) -> Any:
-    """The API's answer about a title; a busy or failing server is asked again."""
+    """The API's JSON answer about a title; requests to a busy or failing server are repeated."""
     for attempt in range(1, _ATTEMPTS + 1):
         time.sleep(INTERVAL_S)
         try:

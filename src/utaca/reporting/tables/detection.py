@@ -25,13 +25,13 @@ from utaca.settings import schema
 DETECTORS = NAMES["detectors"]
 _SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
 METRICS = {name: (f"{name}_pct", 100) for name in _SHARES} | {name: (name, 1) for name in ("auroc", "auprc", "ece")}
-"""Columns of metrics, and their factors."""
+"""The column and the factor of each metric."""
 COMPARED = ("auroc", "balanced_accuracy")
-"""Metrics in which each detector is compared with the config's."""
+"""Metrics in which each detector is compared with the config's detector."""
 
 
 class Run(NamedTuple):
-    """Verdicts of a detector of one seed on the tokens of :class:`Detections`."""
+    """Verdicts of a detector under one seed on the tokens of :class:`Detections`."""
 
     uncertain: np.ndarray  # [n] bool
     score: np.ndarray  # [n]
@@ -64,7 +64,7 @@ def load(path: str | Path) -> Detections:
     """Read a file of schema "detections".
 
     Raises:
-        UserError: the file is empty, or its detectors saw different tokens.
+        UserError: the file is empty, or its detectors judged different tokens.
     """
     data = read(path, "detections").to_pandas()
     if data.empty:
@@ -91,7 +91,7 @@ def load(path: str | Path) -> Detections:
 
 
 def loaded(files: Files) -> Detections:
-    """The verdicts on the test split's fixed traces; raises :class:`UserError` if they are of another run's files."""
+    """The verdicts on the test split's fixed traces; raises :class:`UserError` if they were made from other files."""
     (path,) = files["detections"]
     check_source(path, files["detected_from"])
     return load(path)
@@ -126,7 +126,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     draws = Draws.of(len(data.documents), config, "detection")
     points = points_shown(files, config, "test") if files["test_answers"] else []
     adaptive = [point for point in points if point.key[0] == "utaca"]
-    # CAS is of the operating point that was decoded with most variants.
+    # CAS is that of the operating point that was decoded with the most detector variants.
     keys = [point.key for point in adaptive]
     key = max(keys, key=keys.count, default=None)
     by_detector = {point.detector: point for point in adaptive if point.key == key}
@@ -151,9 +151,9 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws) -> Row:
-    """Columns of a detector, of all tokens and (``value_*``) of tokens of values.
+    """Columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values alone.
 
-    Tokens without a label are counted, and left out of the metrics.
+    Tokens without a label are counted but left out of the metrics.
     """
     row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
     for prefix, figures in (("", metrics), ("value_", measured(data, name, draws, data.value))):
@@ -176,9 +176,9 @@ Metrics = Mapping[str, tuple[Resampled, float]]
 
 
 def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | bool = True) -> Metrics:
-    """Metrics of a detector on the labelled tokens, or on ``chosen`` [n] ones among them.
+    """Metrics of a detector on the labelled tokens, or on those that ``chosen`` [n] selects among them.
 
-    Calibration is included. Most metrics are resampled over documents and seeds.
+    Metrics of :func:`resampled_run` have resamples over documents and seeds; the calibration error, among others, none.
     """
     tokens = (data.label >= 0) & chosen
     document, label = data.document[tokens], data.label[tokens]
@@ -198,7 +198,7 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
 
 
 def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Metrics of one run in every resample of documents [count]; ``negative`` [n] marks N."""
+    """Metrics of one run in every resample of documents [count]; ``negative`` [n] marks tokens of N."""
 
     def by_document(selected: np.ndarray) -> np.ndarray:
         return np.bincount(document[selected], minlength=counts.shape[1]).astype(np.float64)

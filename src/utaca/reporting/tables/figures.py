@@ -45,7 +45,7 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
 
 
 def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
-    """Error bars [2, rows] of a column: distances of the limits of its interval below and above it."""
+    """Error bars [2, rows] of a column: distances from its values to the lower and upper limits of the interval."""
     value, low, high = (np.atleast_1d(rows[f"{column}{end}"]) for end in ("", "_low", "_high"))
     # A limit may lie on the other side of its figure by a rounding error.
     return np.maximum([value - low, high - value], 0)
@@ -72,7 +72,7 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
                     markersize=5,
                     color=mark.color,
                     linestyle=palette.LINES[number % len(palette.LINES)],
-                    # A curve may be one point, without a line that distinguishes it.
+                    # A curve of one point has no line, so that its marker has to distinguish it.
                     marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
                     markerfacecolor=palette.WHITE if number else mark.color,
                 )

@@ -14,10 +14,10 @@ from utaca.settings import schema
 
 
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
-    """Quality over selected tokens of every point, against InfLLM and token agreement.
+    """Quality and selected tokens of every operating point, compared with InfLLM and token agreement.
 
-    ``difference_pct`` is to the nearest InfLLM point, ``gain_pct`` to InfLLM at equal mTokens. All points are resampled
-    by the same draws.
+    ``difference_pct`` compares CAS with the nearest InfLLM point, ``gain_pct`` with InfLLM at equal mTokens. All points
+    are resampled by the same draws.
     """
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
     points = points_shown(files, config, split, split, *more)
@@ -48,7 +48,7 @@ def _row(point: PointResult, draws: Draws, config: schema.Config) -> Row:
 def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     """Compare every point with the fixed budgets and token agreement among the points.
 
-    Columns are empty without such points.
+    The columns of a comparison are empty if the points for it are missing.
     """
     fixed = sorted((point for point in points if point.key[0] == "infllm"), key=lambda point: point.key[1])
     curve = Curve.of(fixed, draws) if fixed else None
@@ -85,7 +85,7 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
 
 
 def _against_infllm(row: Row, point: PointResult, fixed: Sequence[PointResult], curve: Curve) -> Resampled:
-    """Fill the columns on InfLLM of a row; returns the difference in CAS to the nearest fixed budget."""
+    """Fill a row's columns on InfLLM; return CAS of the point minus CAS of the nearest fixed budget."""
     tokens, of_fixed = point.ratio("selected", "n_generated"), curve.tokens[:, 0]
     nearest = fixed[int(np.abs(of_fixed - tokens).argmin())]
     row |= {"nearest_infllm": nearest.setting, "infllm_cas_pct": 100 * curve.at(point).value}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def methods(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Quality and cost of context-management methods, and their differences to UT-ACA."""
+    """Quality and cost of context-management methods, and the differences of their CAS to that of UT-ACA."""
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
@@ -74,9 +74,9 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:
-    """Points of the test split that are not decoded from block memory, and points that are.
+    """Operating points on the test split: those of other methods, then those that are decoded from block memory.
 
-    Raises :class:`UserError` if they answer different documents.
+    Raises :class:`UserError` if the two lists answer different documents.
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
     labels = set(config.shown("test", schema.METHODS)) - in_blocks
@@ -107,7 +107,7 @@ def _plain(value: Any) -> Any:
 
 
 def _classifier(config: schema.Config) -> Sequence[str]:
-    """A sentence on LLMLingua-2's classifier, if it is the one that this project trains."""
+    """A list with a sentence on LLMLingua-2's classifier if this project trained the classifier; else an empty list."""
     model = config.settings_of("llmlingua2").get("model", "")
     if model != schema.CLASSIFIER:
         return []

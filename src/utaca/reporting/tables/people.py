@@ -27,7 +27,7 @@ _Reviewed = tuple[Correction, Mapping[str, Any]]  # a correction and the token t
 
 
 def labels(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Shares of labels by split, and the agreement of labeller and person."""
+    """Shares of the label classes by split, and the agreement of the labeller with the human reviewer."""
     sheet = next((read_sheet(Path(path), Correction) for path in files["label_sheet"]), None)
     reviewed: dict[str, list[_Reviewed]] = {ALL: []}
     tokens = {}
@@ -81,7 +81,7 @@ def _labels_row(
 
 
 def human(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Means of CAS, human scores and string match by point."""
+    """Means of CAS, human scores and string match by operating point."""
     judged = rows(list(files["judged"]), "scores")
     sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]

@@ -1,7 +1,7 @@
 """The table of resources: wall clock, processor, memory, tokens and requests by stage, as Snakemake measured its jobs.
 
 Snakemake writes a benchmark file when a job ends well; for a job that was killed and resumed from its journal, the file
-covers the last part. Only these figures differ between two runs of one config.
+covers only the part after the last resumption. Of all figures, only these differ between two runs of one config.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _MEASURED = ["s", "cpu_time", "max_rss"]
 _LARGEST = ("longest_s", "peak_gib")
 """Columns whose total is the largest value, not the sum."""
 _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
-# In the order of the pipeline; others follow.
+# Stages in the order of the pipeline; other stages follow by name.
 _STAGES = (
     "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
     "train_detector", "detect", "generate", "label_traces", "score",
@@ -27,7 +27,7 @@ _STAGES = (
 
 
 def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[int, int]:
-    """Tokens read and generated for trajectories; ``documents`` are files by split.
+    """Numbers of tokens read and generated for trajectories; ``documents`` maps a split to its file of documents.
 
     A document is read once for all its budgets. A token that was also decoded under the expanded budget counts twice.
     """
@@ -41,11 +41,11 @@ def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[
 
 
 def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tuple[int, int]:
-    """Tokens read and generated for a split's points, including rejected passes.
+    """Numbers of tokens read and generated for a split's operating points, including rejected passes.
 
     A document is read once for all points, and a point is decoded once. Token agreement decodes every token below K_max
-    a second time, whether or not the token changes; with a second budget ("witness"), every token of another budget,
-    whether or not it is rolled back.
+    a second time, whether or not the token changes. If the second pass has a budget of its own ("witness"), a token of
+    that budget has no second pass and a rolled-back token has a third one.
     """
     columns = ["document", "point", "method", "budget", "detector", "n_context", "n_generated", "rollbacks"]
     data = read(answers, "answers", columns).to_pandas()
