@@ -57,9 +57,9 @@ def sentence(document: Mapping[str, Any], value: str) -> str:
 def evidence(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The first position at which the biography states each fact, for facts whose value occurs there verbatim.
 
-    ``document`` has ``person``, ``facts``, ``text`` and ``spans``; places are as in schema ``documents``. Longer values
-    match first, so that "Law" does not match inside the name of a law school; nothing matches inside the person's name.
-    Facts that share a value get successive occurrences of the value, in order.
+    ``document`` has ``person``, ``facts``, ``text`` and ``spans``; the result is ``evidence`` of schema ``documents``.
+    Longer values match first, so that "Law" does not match inside the name of a law school; nothing matches inside the
+    person's name. Facts that share a value get successive occurrences of the value, in order.
     """
     attributes: dict[str, list[str]] = {}
     for fact in document["facts"]:

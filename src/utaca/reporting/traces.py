@@ -1,8 +1,8 @@
 """The trace viewer: one HTML file with the answers of a split, token by token, and what each step retrieved.
 
 A table above the answers shows where the operating points differ: CAS by attribute and by document. The template is
-``traces.html``, filled by :mod:`utaca.pages`. Each document is a compressed block of the page that the browser unpacks
-when it is chosen; of its text the block has only the blocks of memory that some step selected.
+``traces.html``, filled by :mod:`utaca.pages`. The browser unpacks each document from a compressed string when the
+document is chosen; of the text, the string has only the blocks of memory that some step selected.
 
 The address of a token is ``traces/{split}.html#{document}/{point}/{step}`` (:func:`fragment`): the document's id, the
 point's label in files, and the number of the step from 0, each percent-encoded. The step, or point and step, may be
@@ -39,7 +39,7 @@ from utaca.reporting.points import name_in_words, of_answer
 from utaca.reporting.words import run_in_words
 from utaca.settings import schema
 
-# Documents beyond this size of the page are omitted, and the page says so.
+# Documents that would make the page larger (in bytes) are omitted, and the page says so.
 MAX_BYTES = 16 * 2**20
 
 # The scores of blocks would double the size of the page.
@@ -60,7 +60,7 @@ class TokenizedText(NamedTuple):
 
 
 def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
-    """A function that tokenizes a document as it follows the tokenizer's chat template."""
+    """Return a function that tokenizes a document after the opening of the tokenizer's chat template."""
     prompts = Prompts(tokenizer)
 
     def piece(token: int) -> str:
@@ -70,7 +70,7 @@ def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
 
 
 def fragment(document: str, point: str = "", step: int | None = None) -> str:
-    """The part of an address from ``#`` on: of a token, or of an answer or a document if the rest is omitted."""
+    """The part of an address from ``#`` on, for a token, an answer (without ``step``) or a document (id alone)."""
     parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
     return "#" + "/".join(quote(part, safe="") for part in parts)
 
@@ -162,7 +162,7 @@ def _page(
     packed: Mapping[str, str],
     where: Mapping[str, Any] | None,
 ) -> str:
-    """Fill the template; ``names`` are names and settings of the points, ``packed`` the blocks of documents."""
+    """Fill the template; ``names`` are names and settings of the points, ``packed`` the compressed documents."""
     families = {label: palette.family(row["method"]) for label, row in split.points.items()}
     points = [
         {"label": label, "name": name, "setting": setting, "family": families[label], "section": split.sections[label]}
@@ -200,7 +200,7 @@ class _Split:
     ``documents`` are by id, in the order of the page. ``points`` has one answer of each point and ``sections`` the
     section of ``decode`` that shows it, both by label. ``answers`` are by document and label, ``judged`` is the frame
     of all scores. ``verdicts`` are rows of schema "trace_labels" by document, label and step. ``differences`` are
-    UT-ACA - InfLLM in CAS by document, if it has both.
+    UT-ACA - InfLLM in CAS, for each document with both.
     """
 
     name: str
@@ -233,14 +233,14 @@ def _read_split(
     if not by_answer:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
-    # The mean over points of a method, each with all its attributes.
+    # First the mean over the attributes of a point, then over the points of a method.
     method = judged["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
     means = judged.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
     by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
     differences = (by_method["utaca"] - by_method["infllm"]).dropna().to_dict()
     ids = sorted({name for name, _ in by_answer}, key=lambda name: (-differences.get(name, -np.inf), name))
     split = by_id[ids[0]]["split"]
-    # The first section that shows a point, the split's own section before all others.
+    # A point belongs to the first section that shows it; the section named like the split comes first.
     order = sorted(config.sections(split), key=lambda section: section != split)
     shown_by = {point.label: section for section in reversed(order) for point in config.decoded(section)}
     sections = {label: shown_by.get(label, split) for label in points}
@@ -261,8 +261,8 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
     """Mean CAS by point, by attribute and point, and by document and point, with addresses of the worst answers.
 
     ``starts`` has the step at which an answer begins to state an attribute, by document, point and attribute. A cell is
-    CAS, or None if nothing was judged, and the address of the value with the lowest CAS in the ``shown`` documents, or
-    "".
+    a pair: mean CAS (None if nothing was judged) and the address of the value with the lowest CAS in the ``shown``
+    documents (or "").
     """
     place = {name: number for number, name in enumerate(split.documents)}
 
@@ -289,7 +289,7 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
 
 
 def _pack(content: Any) -> str:
-    """Compressed JSON in base64; the same for the same content."""
+    """Compressed JSON in base64; equal contents give equal strings."""
     block = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(block.encode(), mtime=0)).decode()
 
@@ -342,14 +342,14 @@ def _document(
 
 
 def _covered(start: int, end: int, starts: Sequence[int], memory: schema.MemorySettings, n_blocks: int) -> range:
-    """Blocks with tokens of the characters [start, end); ``starts`` are the positions of all tokens."""
+    """Range of blocks with tokens of the characters [start, end); ``starts`` are the tokens' character offsets."""
     first = max(0, bisect_right(starts, start) - 1 - memory.n_init)
     last = bisect_left(starts, end) - 1 - memory.n_init
     return range(first // memory.block_size, min(n_blocks, last // memory.block_size + 1))
 
 
 def _extent(block: int, text: TokenizedText, memory: schema.MemorySettings) -> tuple[int, int]:
-    """Characters [start, end) of a block, up to the start of the next token, so that spaces are included.
+    """Character offsets [start, end) of a block, up to the start of the next block, so that spaces are included.
 
     Question and answer may fill blocks too; such a block has no characters of the document.
     """
@@ -396,7 +396,7 @@ def _point(
 
 
 def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[dict[str, Any]]:
-    """Prediction, score, first and last step of each fact in an answer; no steps if the answer does not state it."""
+    """Prediction, score, first and last step of each fact in an answer; the steps are None for an unstated fact."""
     facts = [fact["attribute"] for fact in document["facts"]]
     texts = [row["text"] for row in steps]
     ends = list(accumulate(map(len, texts)))

@@ -1,4 +1,4 @@
-"""Questions of a task to a reader, and scores of its answers."""
+"""Questions of a task to a reader, and scores of the reader's answers."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
 def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     """Ids of the rows that a detector learns from, and of those on which its checkpoint and thresholds are chosen.
 
-    One document in :data:`VALIDATION_EVERY` is for the latter, with all rows that share it.
+    One document in :data:`VALIDATION_EVERY`, with all rows that share the document, is for this choice.
     """
     rows = list(examples)
     held = set(sorted({row["document"] for row in rows})[::VALIDATION_EVERY])

@@ -27,18 +27,18 @@ from utaca.tasks.task import Example, Task
 
 COMPLETE, MISSING = "complete", "missing"
 TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
-"""A document tells of one person for so many tokens of its length, of so many at most."""
+"""Tokens of a document's length per person that it describes, and the largest number of people in a document."""
 FURTHER_WORDS, FREE_WORDS = 4, 16
-"""An answer gives a value if it has at most so many further words: in the requested pattern or as a bare value; and in
-sentences of free words that state the attribute."""
+"""The most further words of an answer that gives a value: if the value is in the requested pattern or stands alone, and
+if it is in free words that state the attribute."""
 SEED = 0
 
 
 class Biographies(Task):
-    """Rows of a JSONL file, :class:`Biography` each; ``also`` are other ways to write a value.
+    """Questions about the rows of a JSONL file (:class:`Biography`); ``also`` are other ways to write a value.
 
-    A score is the share of the values that an answer gives or, if a set's evidence is missing, whether it says that the
-    value is unknown.
+    A score is the percentage of the requested values that an answer gives; for an attribute that the biography lacks,
+    the answer must say that the value is unknown.
     """
 
     benchmark = "the project's own"
@@ -78,7 +78,7 @@ class Biographies(Task):
     def _texts(
         self, rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
     ) -> dict[str, tuple[str, str]]:
-        """Name and text of each row's document, which several rows share if it has a length."""
+        """Name and text of a document by row id; with a ``length``, several rows share a document."""
         if not length:
             first: dict[str, str] = {}
             return {row["id"]: (first.setdefault(row["text"], row["id"]), row["text"]) for row in rows}
@@ -87,14 +87,14 @@ class Biographies(Task):
         documents = {}
         for group in (rows[first : first + people] for first in range(0, len(rows), people)):
             name = f"written-{length}-{group[0]['id']}"
-            # Each biography is one piece, and those of a document have attributes in common.
+            # Each biography is one sentence; biographies in one document have attributes in common, so ids are added.
             facts = [
                 {"attribute": f"{row['id']} {fact['attribute']}", "value": fact["value"]}
                 for row in group
                 for fact in row["facts"]
             ]
             joint = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
-            # By the names that the documents had when they were first read, so that they stay the same.
+            # The seed has the first form of a document's name, so that documents stay the same between versions.
             rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
             text = padder.document(joint | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
             documents |= {row["id"]: (name, text) for row in group}
@@ -119,7 +119,7 @@ def abstains(answer: str, attribute: str, person: str) -> bool:
 
 
 def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
-    """Whether an answer gives one of the values, in SQuAD's normal form and in one piece, see :data:`FURTHER_WORDS`."""
+    """Whether an answer gives one of the values, in SQuAD's normal form, with few :data:`FURTHER_WORDS`."""
     words = normalise(extract(answer, attribute, person))
     free = not about(answer, attribute, person) and in_free_words(answer, attribute)
     most = FREE_WORDS if free else FURTHER_WORDS

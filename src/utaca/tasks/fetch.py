@@ -1,4 +1,4 @@
-"""Fetching of the official files of the tasks, each checked before it is moved to its place."""
+"""Fetching of the official files of the tasks, each checked before it is moved to its final path."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ _PATIENCE = 60
 
 @dataclass(frozen=True)
 class Source:
-    """A file that is downloaded: its address, or its name at a revision of a ``dataset`` of the Hugging Face hub."""
+    """A file that is downloaded: its URL, or its path at a revision of a ``dataset`` of the Hugging Face hub."""
 
     file: str
     dataset: str = ""
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Official:
-    """The official file of a task, with its layout and number of rows; perhaps a ``member`` of a downloaded archive."""
+    """The official file of a task, with its layout and number of rows; ``member`` names it in an archive."""
 
     task: type[Task]
     source: Source
@@ -50,7 +50,7 @@ class Official:
         return folder / path
 
     def check(self, path: Path, place: str = "") -> None:
-        """Raise :class:`UserError`, which calls the file after its ``place``, for another layout or number of rows."""
+        """Raise :class:`UserError`, which calls the file ``place``, if it has another layout or number of rows."""
         (name,) = self.task.files
         try:
             if not self.task().is_official({name: path}):
@@ -90,12 +90,12 @@ OFFICIAL = {
     name: Official(_TASKS[name], file.source, file.member)
     for name, file in read("benchmarks.yaml", Files).files.items()
 }
-"""By the name of the task, or of the set of ``tasks=paper`` that detectors learn from."""
+"""Official files by the name of the task, or of the set of ``tasks=paper`` that detectors learn from."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a file: a ``fault``, or its digest and whether it was fetched ``now``."""
+    """The outcome for one file: a ``fault`` in words, or the SHA-256 digest and whether it was fetched ``now``."""
 
     path: Path
     rows: int
@@ -105,11 +105,10 @@ class Outcome:
 
 
 def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] = OFFICIAL) -> Iterator[Outcome]:
-    """Fetch the files of these names into ``folder``, unless they are there, one after another.
+    """Fetch the files of these names into ``folder`` one after another, except files that exist there.
 
-    A file appears when all of it is there and checked, or not at all; one that lies there is never replaced. A fault of
-    one file keeps no other from being fetched. Raises :class:`UserError` for an unknown name, and if the folder
-    cannot be written to.
+    A file appears only when it is complete and checked; an existing file is never replaced. If one file fails, the
+    others are still fetched. Raises :class:`UserError` for an unknown name, and if the folder cannot be written to.
     """
     names = list(dict.fromkeys(names))
     for name in names:
@@ -139,7 +138,7 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
 
 
 def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: Path) -> Iterator[Outcome]:
-    """The files that come from one source."""
+    """Fetch one source, and yield the outcome for each file that comes from it."""
     fault, got = "", scratch / "download"
     try:
         got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
@@ -197,7 +196,7 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of an error's first cause: the hub's sentence speaks of its cache."""
+    """The first line of the root cause of an error, because the hub's own message is about its cache."""
     while error.__cause__ is not None:
         error = error.__cause__
     return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip(" .")

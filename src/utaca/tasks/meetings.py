@@ -1,7 +1,7 @@
 """QMSum's test file, under the prompt and the score that LongBench has for its selection from this file.
 
-LongBench's 200 rows are some of the same queries, with the transcripts in this form; which they are is not known from
-QMSum's file, so the figures of the two are close and not the same.
+LongBench's 200 rows are some of the same queries, with the transcripts in this form; QMSum's file does not say which,
+so scores on the two sets are close but not equal.
 """
 
 from collections import Counter
@@ -18,8 +18,8 @@ from utaca.tasks.rows import MEND, SHIPPED, Row, objects, text
 class Meetings(SHIPPED["qmsum"]):
     """Every query to every meeting, the general ones first, meeting by meeting.
 
-    If a set has fewer, they are the first of every meeting, then the second of every meeting, and so on, so that
-    intervals over meetings have as many as there can be. Their order stays that of the file.
+    A smaller set takes the first query of every meeting, then the second of every meeting, and so on, so that intervals
+    cover as many meetings as possible. Queries keep the order of the file.
     """
 
     benchmark = "QMSum"

@@ -40,17 +40,17 @@ def require(*packages: str) -> None:
 
 
 def token_f1(prediction: str, references: Sequence[str]) -> float:
-    """F1 of words in common, of InfiniteBench's En.QA and LongBench's NarrativeQA; the best over references.
+    """F1 of words in common, as for InfiniteBench's En.QA and LongBench's NarrativeQA; the best over references.
 
-    SQuAD's normalisation, but a text of which nothing is left scores 0 whatever it is held against.
+    Texts are normalised as for SQuAD, but a text that is empty after normalisation always scores 0.
     """
     return 100 * max(strings.token_f1(prediction, reference) for reference in _several(references))
 
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
-    """F of InfiniteBench's En.Sum: ROUGE-Lsum of ``rouge-score``, no stemmer; the best over references.
+    """F-measure of InfiniteBench's En.Sum: ROUGE-Lsum of ``rouge-score``, no stemmer; the best over references.
 
-    The longest common subsequence of each line of a reference and the answer's lines, so line breaks count.
+    Each line of a reference is compared with the lines of the answer, so line breaks change the score.
     """
     require("rouge-score")
     from rouge_score.rouge_scorer import RougeScorer
@@ -60,11 +60,11 @@ def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """F of LongBench's QMSum: summary-level ROUGE-L of ``rouge``, over distinct words; the best over references.
+    """F-measure of LongBench's QMSum: summary-level ROUGE-L of ``rouge``, on distinct words; best over references.
 
-    LongBench takes 0 for whatever the package fails on: a text of no sentence, and sentences of about 1,000 words, at
-    which its recursion meets Python's limit. The package is run in a thread, in which it finds as much of the stack
-    taken as in LongBench's script, wherever this is called from.
+    As in LongBench, the score is 0 if the package fails: on a text without a sentence, and on sentences of about 1,000
+    words, at which its recursion meets Python's limit. The package runs in a thread, so that its recursion starts at
+    the same stack depth as in LongBench's script, whatever calls this function.
     """
     require("rouge")
     from rouge import Rouge
@@ -74,7 +74,7 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
 
 
 METRICS = {"F1": token_f1, "rougeLsum": rouge_lsum, "ROUGE-L (rouge)": rouge_l}
-"""By the names under which results show them."""
+"""Metrics by their names in results."""
 
 
 def _several(references: Sequence[str]) -> Sequence[str]:

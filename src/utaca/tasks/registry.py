@@ -14,17 +14,17 @@ TASKS: dict[str, type[Task]] = {**SHIPPED, **{task.name: task for task in (QA1, 
 
 
 def task_of(settings: TaskSetSettings) -> Task:
-    """The task of a set. Raises :class:`UserError` for a name that no task has."""
+    """The task of a set. Raises :class:`UserError` if no task has this name."""
     if settings.task not in TASKS:
         raise UserError(f"no task is called {settings.task!r}; name one of {', '.join(TASKS)}")
     return TASKS[settings.task]()
 
 
 def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """Paths of the files of a set, by name; those of its pool by the names in the set.
+    """Paths of the files of a set, by name; files of its pool are named by their paths.
 
-    Paths are below ``folder``, those of the set before the task's own; an absolute path is taken as it is. Raises
-    :class:`UserError` for an unknown task, and a file that it does not know.
+    Relative paths are below ``folder``; a path in the set replaces the path that the task has for this file. Raises
+    :class:`UserError` if the task is unknown or lacks a named file.
     """
     task = task_of(settings)
     if unknown := sorted(settings.files.keys() - task.files.keys()):
@@ -34,7 +34,7 @@ def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
 
 
 def files_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """As :func:`paths_of`; raises :class:`UserError` if one is missing, too."""
+    """Paths as from :func:`paths_of`; raises :class:`UserError` also if a file is missing."""
     paths = paths_of(settings, folder)
     for name, path in paths.items():
         if not path.is_file():

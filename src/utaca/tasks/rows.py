@@ -34,9 +34,9 @@ class Row:
 class Rows(Task):
     """A task of one file, ``rows``, whose prompt is a template around each row's text and question.
 
-    ``template`` is the official prompt, with ``{context}`` before an empty line and with ``{input}`` behind it, unless
-    every row is asked the same, which its first paragraph then says. What precedes the empty line is an example's text,
-    what follows is its question. ``id_key`` and ``answers_key`` are what the file calls a row's name and its answers.
+    ``template`` is the official prompt: ``{context}``, an empty line, then ``{input}``; without ``{input}``, the first
+    paragraph asks the same of every row. The part before the empty line is an example's text, the part after it the
+    question. ``id_key`` and ``answers_key`` are the file's keys of a row's name and answers.
     """
 
     template: ClassVar[str]
@@ -59,7 +59,7 @@ class Rows(Task):
         return sum(1 for _ in self.read(files["rows"])) == self.rows
 
     def read(self, path: Path) -> Iterator[Row]:
-        """The rows of a file in its order. Raises :class:`UserError` for one of another layout."""
+        """The rows of a file in its order. Raises :class:`UserError` if a row has another layout."""
         instruction = self.template.partition(SEPARATOR)[0]
         for where, record in records(path, MEND):
             context = text(record, "context", where)
@@ -75,7 +75,7 @@ class Rows(Task):
         return METRICS[self.metric](prediction, references)
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
-        """So many of the rows, or all if there are fewer."""
+        """The first ``count`` rows, or all rows if there are fewer."""
         return list(islice(rows, count))
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
@@ -89,11 +89,11 @@ SHIPPED: dict[str, type[Rows]] = {
     name: type(name, (Rows,), {"name": name, **constants})
     for name, constants in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
 }
-"""Tasks of InfiniteBench and LongBench, by name, as ``rows.yaml`` has them."""
+"""Tasks of InfiniteBench and LongBench, by name, made from ``rows.yaml``."""
 
 
 def check_count(path: Path, there: int, what: str, wanted: int) -> None:
-    """Raise :class:`UserError` if a file has fewer rows, whatever they are, than a set wants."""
+    """Raise :class:`UserError` if a file has fewer rows (called ``what`` in the message) than a set wants."""
     if there < wanted:
         raise UserError(
             f"{path} has {there} {what}, and the set's examples={wanted} asks for more; ask for fewer, or for 0, which "
@@ -102,7 +102,7 @@ def check_count(path: Path, there: int, what: str, wanted: int) -> None:
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
-    """A text of a record, which is more than white space unless it may be ``blank``, else :class:`UserError`."""
+    """The text under ``key``; raises :class:`UserError` if it is missing or, unless ``blank``, white space only."""
     value = record.get(key)
     if not isinstance(value, str) or not (blank or value.strip()):
         raise UserError(f"{where} has no text under {key!r}; {MEND}")
@@ -110,13 +110,13 @@ def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False
 
 
 def identity(record: Mapping[str, Any], key: str, where: str) -> str:
-    """A record's name, a text or a number, else :class:`UserError`."""
+    """The name of a record under ``key``, a text or an integer; raises :class:`UserError` if it is neither."""
     value = record.get(key)
     return str(value) if isinstance(value, int) else text(record, key, where)
 
 
 def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
-    """A record's answers, a list of texts or a single one, else :class:`UserError`."""
+    """The answers under ``key``, a list of texts or one text; raises :class:`UserError` for anything else."""
     value = record.get(key)
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(answer, str) for answer in listed):
@@ -127,7 +127,7 @@ def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
-    """A record's list of objects, else :class:`UserError`."""
+    """The list of objects under ``key``; raises :class:`UserError` for anything else."""
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
         raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")

@@ -1,17 +1,17 @@
-"""RULER's questions: qa_1 about SQuAD's paragraphs, qa_2 about HotpotQA's, among paragraphs that distract.
+"""RULER's questions: qa_1 about SQuAD's paragraphs, qa_2 about HotpotQA's, among distracting paragraphs.
 
-As the official generator has them (``scripts/data/synthetic/qa.py`` of github.com/NVIDIA/RULER). A prompt has N
+Prompts follow the official generator (``scripts/data/synthetic/qa.py`` of github.com/NVIDIA/RULER). A prompt has N
 documents: those that a question was written about (SQuAD one, HotpotQA ten), then the others of the same article, then
-random ones. N is found once, on the first question, as the most that ``length`` holds, and is less for samples that are
-longer. The documents of a sample are shuffled by one seed, so that all samples of N documents are permuted alike;
-``mended`` gives each its own.
+random ones. N is determined once, on the first question, as the most that fit into ``length``; longer samples have
+fewer. All samples are shuffled under one seed, so that samples of N documents are permuted alike; ``mended`` gives each
+sample its own seed.
 
 Where these prompts differ from the official code's:
 
 - The code draws distractors from the global generator, which the search for N has advanced by as many prompts as the
   search tried, so that prompts depend on the tokenizer. Here every question has a generator of its own.
-- The code repeats documents if a file has fewer than N. Here each document of the file stands once.
-- The code never ends if ten documents do not fit. Here a prompt goes down to what its question was written about.
+- The code repeats documents if a file has fewer than N. Here each document of the file occurs once. - The code never
+ends if ten documents do not fit. Here a prompt may shrink to the documents of its question.
 """
 
 import random
@@ -31,9 +31,9 @@ from utaca.tasks.rows import MEND, identity, objects, text
 from utaca.tasks.task import Example, Task
 
 SEED = 42
-"""The official generator's, of its shuffles; here of every draw."""
+"""Seed of the official generator's shuffles; here the seed of every draw."""
 STEP = 10
-"""Number of documents that are left out at once if a prompt is too long."""
+"""Number of documents that are removed at a time while a prompt is too long."""
 
 _COMPLETE, _PARTIAL, _MISSING = EVIDENCE
 _INSTRUCTION = (
@@ -47,7 +47,7 @@ _BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 @dataclass(frozen=True)
 class _Question:
-    """A question, and its own documents: ``kept`` by evidence, ``near`` those of the same article."""
+    """A question: the documents ``kept`` under each condition of evidence, and ``near`` ones of the same article."""
 
     id: str
     document: str
@@ -59,7 +59,7 @@ class _Question:
 
 @dataclass
 class _Source:
-    """Content of a file of questions: questions and documents of the selected articles, titles and texts of all."""
+    """Content of a file: questions and documents of the selected articles, titles and texts of all articles."""
 
     questions: list[_Question] = field(default_factory=list)
     documents: set[str] = field(default_factory=set)
@@ -99,7 +99,7 @@ class _Sample:
 
 
 class _Ruler(Task):
-    """Base of both tasks. ``files`` has those of ``settings.pool`` too, by the names in the set."""
+    """Base of both tasks; ``files`` of :meth:`examples` also has the files of ``settings.pool``, by their paths."""
 
     benchmark = "RULER"
     new_tokens = 32
@@ -108,7 +108,7 @@ class _Ruler(Task):
     document: ClassVar[str]
     """A paragraph as a document, a format of its ``title`` and ``text``."""
     purged: ClassVar[bool]
-    """Whether distractors that hold the answer are left out with its evidence wherever they are from."""
+    """Whether distractors from any article that hold the answer are left out together with its evidence."""
 
     def check(self, settings: TaskSetSettings) -> None:
         super().check(settings)
@@ -122,8 +122,8 @@ class _Ruler(Task):
         self.check(settings)
         path = files["questions"]
         source = self._source(path, settings.articles)
-        # Left out of the pool is what the file of questions has, also in articles without questions in this set: a
-        # reader may have been trained on it, or another set may ask about it.
+        # The pool excludes what the file of questions has, also in articles without questions in this set: a reader may
+        # have been trained on it, or another set may ask about it.
         pool = {
             self.document.format(title=title, text=paragraph)
             for title, paragraph in _pool(files[name] for name in settings.pool)
@@ -149,7 +149,7 @@ class _Ruler(Task):
         return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
-        """100 if any reference is part of the prediction, in whatever case: "No" is part of "Norway"."""
+        """100 if the prediction contains any reference, letter case aside ("Norway" contains "No"); else 0."""
         prediction = _CONTROL.sub("\n", prediction.strip()).strip().lower()
         return 100.0 * any(reference.lower() in prediction for reference in references)
 
@@ -173,7 +173,7 @@ class _Ruler(Task):
         return questions[: settings.examples or None]
 
     def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSetSettings) -> dict[str, _Sample]:
-        """Samples by evidence, all with the same distractors, which fill the places of missing gold documents."""
+        """Samples by condition of evidence, with the same distractors, which replace missing gold documents."""
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
         near_or_gold = {*question.kept[_COMPLETE], *near}
@@ -181,8 +181,8 @@ class _Ruler(Task):
         seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
         samples = {}
         for evidence in {_COMPLETE, *settings.evidence}:
-            # A distractor must not state the evidence that was left out: none of the same article for SQuAD, whose
-            # short answers stand in other articles by chance, and none at all for HotpotQA.
+            # A distractor must not state the evidence that was left out. For SQuAD only the same article is searched,
+            # as short answers occur elsewhere by chance; for HotpotQA all distractors are.
             looked = [*near, *(far if self.purged else [])] if evidence != _COMPLETE else []
             telling = {document for document in looked if _holds(document, question.references)}
             left = ([x for x in ordered if x not in telling] for ordered in (question.near, near, far))
@@ -244,7 +244,7 @@ class QA2(_Ruler):
     """qa_2: HotpotQA's questions of the distractor setting, each with its ten paragraphs.
 
     Partial evidence has the first of the supporting paragraphs and not the others. The rows may name
-    ``supporting_titles`` in place of ``supporting_facts``, ``index`` in place of ``_id``, and have paragraphs whole.
+    ``supporting_titles`` in place of ``supporting_facts``, ``index`` in place of ``_id``, and have whole paragraphs.
     """
 
     name = "qa_2"
@@ -281,8 +281,8 @@ class QA2(_Ruler):
 
 
 def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
-    """The most documents, found by halving as officially, with which a text has at most ``room`` tokens."""
-    # A document has a token at least.
+    """The largest number of documents, by the official bisection, with which a text has at most ``room`` tokens."""
+    # A document has at least one token, so that ``room`` limits the number of documents.
     low, high = sample.least, max(sample.least, min(sample.most, room)) + 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -301,7 +301,7 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 
 
 def _holds(text: str, references: Sequence[str]) -> bool:
-    """Whether a text holds an answer as the score finds it; yes and no tell nothing wherever they stand."""
+    """Whether a text contains an answer in the sense of the score; the answers yes and no are not searched."""
     text = text.lower()
     return any(reference in text for x in references if (reference := x.lower()) not in ("yes", "no"))
 
@@ -318,7 +318,7 @@ def _before(text: str, references: Sequence[str]) -> str:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """SQuAD's articles, the rows of a JSON list, or those of a JSONL file, and the place of each."""
+    """Yield (location in words, row) for SQuAD's articles, the rows of a JSON list or those of a JSONL file."""
     try:
         content = read_json(path, MEND)
     except UserError:
@@ -332,7 +332,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
-    """A HotpotQA row's paragraphs, title and text, each from its sentences or whole; several may have one title."""
+    """(title, text) of each paragraph of a HotpotQA row, given as sentences or whole; titles may repeat."""
     try:
         paragraphs = [(title, "".join(sentences)) for title, sentences in row["context"]]
     except (KeyError, TypeError, ValueError):
@@ -352,7 +352,7 @@ def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
 
 
 def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """Title and text of every paragraph of files of SQuAD's or HotpotQA's layout, or with both in a row."""
+    """(title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with one paragraph per row."""
     for path in paths:
         for where, row in _rows(path):
             if "paragraphs" in row:
@@ -365,5 +365,5 @@ def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """A text by which it is known again, whatever white space it was saved with."""
+    """Collapse white space, so that texts that differ in white space alone compare equal."""
     return " ".join(text.split())

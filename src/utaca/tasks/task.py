@@ -17,8 +17,8 @@ class Example:
     """A row of a task as a prompt to a reader.
 
     The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
-    ``references`` are the right answers, any of them; ``document`` names what rows share, as a
-    paragraph or a meeting, over which intervals are drawn. ``query`` is the question without instructions.
+    ``references`` are the right answers, any of them; ``document`` names what rows may share (a paragraph, a meeting);
+    intervals resample documents. ``query`` is the question without instructions.
     """
 
     id: str
@@ -32,11 +32,11 @@ class Example:
 class Task(ABC):
     """A task of a benchmark under its official protocol.
 
-    Class constants say how both are called, how many tokens an answer may have, which text its answers begin with
-    behind the assistant's header, which files it is made from (a name for each, and where below ``tasks.path`` it lies
-    unless the set says otherwise), how many rows the official files have, which packages the metric needs of
-    :data:`utaca.tasks.metrics.VERSIONS`, and whether its documents are padded with the run's corpus. Answers end at a
-    stop token or at ``new_tokens``: no task here has another stop rule.
+    Class constants are the names of benchmark and task, the most tokens of an answer, the text with which answers begin
+    after the assistant's header, the task's files (a name for each, and its path below ``tasks.path`` unless the set
+    has another), the number of rows of the official files, the metric, the packages of
+    :data:`utaca.tasks.metrics.VERSIONS` that the metric needs, and whether documents are padded with the run's corpus.
+    Answers end at a stop token or at ``new_tokens``: no task here has another stop rule.
     """
 
     benchmark: ClassVar[str]
@@ -57,10 +57,10 @@ class Task(ABC):
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """The rows of a set as examples under a reader's prompts.
 
-        ``files`` has a path for each of the class's, all of them there, and under "corpus" that of the run's corpus
-        (schema "corpus") if the task is padded and the set has a length. Raises :class:`UserError` in one sentence if
-        :meth:`check` does, for a file of another layout, for a row without an answer, and if the shortest
-        prompt is longer than ``settings.length``.
+        ``files`` has the path of each of the class's files, which exist, and under "corpus" the path of the run's
+        corpus (schema "corpus") if the task is padded and the set has a length. Raises :class:`UserError` as
+        :meth:`check` does, and if a file has another layout, a row has no answer or the shortest prompt is longer than
+        ``settings.length``.
         """
 
     @abstractmethod
@@ -68,18 +68,18 @@ class Task(ABC):
         """The official score of an answer, 0 to 100."""
 
     def longest(self, references: Sequence[str]) -> int:
-        """Tokens that the answer to a row may have."""
+        """The largest number of tokens of an answer to a row with these references."""
         return self.new_tokens
 
     @abstractmethod
     def is_official(self, files: Mapping[str, Path]) -> bool:
-        """Whether the files have as many rows as the official ones; else a set is called after its protocol alone."""
+        """Whether the files have as many rows as the official files; else tables call the set's source "protocol"."""
 
 
 def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
-    """The text of a prompt of at most ``length`` tokens, chat template not counted, cut in the middle.
+    """The text of a prompt of at most ``length`` tokens, chat template not counted, with a part in the middle removed.
 
-    As InfiniteBench and LongBench cut: the first and the last half of the tokens of the prompt stay. 0 cuts nothing.
+    As InfiniteBench and LongBench cut: the first and the last half of the tokens of the prompt stay. 0 removes nothing.
     Raises :class:`UserError` if the question does not fit into the last half.
     """
     if not length:

@@ -31,16 +31,16 @@ from utaca.reporting.table import framed
 from utaca.settings import schema
 
 NEIGHBOURS = 1
-"""Blocks on either side of a gold block that count as it: the words that say whose value it is may lie there."""
+"""Number of blocks on either side of a gold block that count as gold: they may name the person of the value."""
 NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
-"""Why a fact is excluded: its place in the document is unknown, the answer has no sentence on it, it needs no
-retrieval."""
+"""Reasons to exclude a fact: its position in the document is unknown, the answer has no sentence on the fact, or its
+value is attended to without retrieval."""
 FIXED = "infllm"
 _BATCH = 1024
 
 
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
-    """Points of the test split decoded from block memory, by label: fixed budgets in ascending order, then others."""
+    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then other points."""
     points = {label: config.operating[label] for label in config.shown("test", *schema.SECTIONS)}
     in_blocks = [label for label, point in points.items() if point.in_blocks]
     in_blocks.sort(key=lambda label: points[label].budget if points[label].method == FIXED else math.inf)
@@ -49,10 +49,10 @@ def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
 
 @dataclass
 class Fact:
-    """A fact that a point was asked for, with its CAS (NaN if the judgement failed).
+    """A fact that an operating point was asked for, with the CAS of the answer (NaN if the judgement failed).
 
-    ``excluded`` is the reason for leaving it out, "" if it counts. ``recalled`` [layers] then has the layers that
-    retrieved it, ``chance`` the probability that as many random blocks would have.
+    ``excluded`` is the reason for leaving the fact out, or "". For a counted fact, ``recalled`` [layers] marks the
+    layers that recalled it, and ``chance`` is the probability that as many random blocks recall it.
     """
 
     point: str
@@ -105,7 +105,7 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
 
 @dataclass(frozen=True)
 class _Document:
-    """A document's person, its length in tokens, and by attribute the tokens of each statement of the fact."""
+    """A document's person, its length in tokens, and by attribute the token indices of each statement of the fact."""
 
     person: str
     length: int
@@ -141,7 +141,7 @@ def _add_retrieval(
     layout: Layout,
     prompts: Prompts,
 ) -> None:
-    """Add to the facts what the steps of a file of traces retrieved."""
+    """Set ``excluded``, ``recalled`` and ``chance`` of the facts from the steps in a file of traces."""
     steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
     needed: dict[int, list[tuple[Fact, set[int], int]]] = {}
     for (point, name), of_answer in steps.groupby(["point", "document"], sort=False):
@@ -160,7 +160,7 @@ def _add_retrieval(
             fact, place = facts_[point, name, attribute], _value_start(texts, attribute, document.person)
             if not spans or place is None:
                 continue
-            # A token is decoded by the pass of the token before it.
+            # A token is decoded by the pass over the token before it.
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             if gold := _gold(spans, layout, n_far):
                 needed.setdefault(int(of_answer.index[place]), []).append((fact, gold, n_far))
@@ -176,9 +176,9 @@ def _add_retrieval(
 
 
 def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | None:
-    """Index of the token that begins the value of an attribute in an answer; None if no sentence states one.
+    """Index of the token that begins the value of an attribute in an answer; None if no sentence states a value.
 
-    Preceding tokens without text are the first bytes of the value's first character.
+    Tokens without text right before the value count as its start: they are the first bytes of its first character.
     """
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
@@ -190,7 +190,7 @@ def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | Non
 
 
 def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
-    """The far blocks that hold tokens of a fact; empty if one of its statements has no far token."""
+    """Ids of the far blocks that hold tokens of a fact; empty if any statement of the fact has no far token."""
     gold: set[int] = set()
     for tokens in spans:
         blocks = (tokens[tokens >= layout.n_init] - layout.n_init) // layout.block_size
@@ -202,9 +202,9 @@ def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
 
 
 def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list[list[int]]]]:
-    """The blocks that each layer retrieved in rows of a file of traces, given by sorted indices [n].
+    """Yield (row index, block ids by layer) for the rows of a file of traces with the sorted ``indices`` [n].
 
-    The column is most of the file, so it is read in batches of which only the needed rows are kept.
+    Column ``selected`` makes up most of the file, so it is read in batches, of which only the needed rows are kept.
     """
     start = 0
     with pq.ParquetFile(path) as file:
@@ -218,13 +218,13 @@ def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list
 
 
 def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block by point, and CAS if it was recalled or not."""
+    """Recall of the gold block by operating point, and CAS of recalled and of missed facts."""
     prompts = Prompts(load_tokenizer(config.reader.path, config.reader.revision))
     return recall(facts(files, prompts, config), config)
 
 
 def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block, and CAS if it was recalled or not: one row per point."""
+    """Recall of the gold block, and CAS of recalled and of missed facts: one row per operating point."""
     documents = sorted({fact.document for fact in all_facts})
     draws = Draws.of(len(documents), config, "test")
     table = []

@@ -30,7 +30,7 @@ from utaca.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class SetResult:
-    """The answers to a set of a task; points are resampled by ``draws``."""
+    """Results on one set of a task; ``tokens`` is the mean length of its texts, ``draws`` resample the ``points``."""
 
     name: str
     settings: schema.TaskSetSettings
@@ -41,7 +41,7 @@ class SetResult:
 
 
 def set_results(files: Files, config: schema.Config) -> list[SetResult]:
-    """The sets of ``task_examples``, ``task_answers`` and ``task_scores``, each one file per set.
+    """Results on every set, from ``task_examples``, ``task_answers`` and ``task_scores`` with one file per set each.
 
     Raises:
         UserError: the scores belong to other answers, or rows have no score.
@@ -75,7 +75,7 @@ def _point(rows: pd.DataFrame) -> PointResult:
 
 @dataclass(frozen=True)
 class Group:
-    """One set, or several of equal weight, each resampled separately; ``identities`` are the points of all of them."""
+    """One set, or several of equal weight, each resampled separately; ``identities`` are the points in all sets."""
 
     name: str
     sets: Sequence[SetResult]
@@ -97,7 +97,7 @@ class Group:
 
 
 def groups(sets: Sequence[SetResult]) -> list[Group]:
-    """Every set, and RULER's two tasks of equal length together, for which the paper reports one figure."""
+    """A group per set, and one for RULER's two tasks at equal length, for which the paper reports one figure."""
     result = [Group(one.name, [one]) for one in sets]
     for first in sets:
         for second in sets:
@@ -108,7 +108,7 @@ def groups(sets: Sequence[SetResult]) -> list[Group]:
 
 
 def ood(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Scores of every point on every set of a benchmark."""
+    """Scores of every operating point on every set of a benchmark."""
     sets = set_results(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.identities]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
@@ -180,14 +180,14 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
 
 
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Scores of the reader, and the bars of the config that they are compared with."""
+    """Scores of the reader, and the bars of the config (limits that a score must keep)."""
     sets = {one.name: Group(one.name, [one]) for one in set_results(files, config)}
     rows = [_bar_row(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
     return framed(rows, absent="")
 
 
 def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:
-    """Score of ``bar.point``, less that of ``bar.minus`` if there is one, beside the bar; NaN if one was not run."""
+    """Score of ``bar.point``, minus the score of ``bar.minus`` if named, beside the bar; NaN if a point was not run."""
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
     run = {name for name, key in identities.items() if key in group.identities and not group.points(key)[0].not_run}
     score, n_rows = Resampled(), 0
@@ -201,7 +201,7 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
 
 
 def verdict(value: float, bar: schema.BarSettings) -> str:
-    """ "met", by how much a score misses its bar, or "not measured"."""
+    """ "met", "missed by" the distance of the score from its bar, or "not measured"."""
     if np.isnan(value):
         return "not measured"
     missed = value - bar.limit if bar.most else bar.limit - value

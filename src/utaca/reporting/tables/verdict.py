@@ -1,8 +1,8 @@
 """The verdict of a run: UT-ACA against InfLLM at equal tokens, as rows and one sentence.
 
-The gain of a point is its CAS minus the CAS of InfLLM's curve at the point's tokens, paired by document
-(:meth:`utaca.reporting.points.Curve.gain`). If the config has a plan, its primary comparison decides, the p of its
-secondary comparisons are adjusted by Holm, and all other rows are exploratory. A planned comparison may also be one
+The gain of a point is its CAS minus the CAS of InfLLM's curve at the point's mTokens, paired by document
+(:meth:`utaca.reporting.points.Curve.gain`). If the config has a plan, its primary comparison decides, the p-values of
+its secondary comparisons are adjusted by Holm, and all other rows are exploratory. A planned comparison may also be one
 point's gain minus another's. Without a plan the points of a detector are averaged, so that one interval decides.
 """
 
@@ -37,7 +37,7 @@ Claim = Literal["primary", "secondary", "exploratory"]
 FEW = 10
 """Number of documents below which an interval is unreliable."""
 BEYOND = 1.1
-"""Factor by which a point's tokens must exceed InfLLM's range for a note that none are equal."""
+"""Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
     "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim", "gain_p", "note", "over",
@@ -45,7 +45,7 @@ _COLUMNS = (
 
 
 def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
-    """The result of a difference with its interval; without one, that of the sign test over documents.
+    """The outcome of a difference by its interval or, without an interval (NaN), by the sign test over documents.
 
     There is no interval if the difference is the same in all documents.
     """
@@ -57,7 +57,7 @@ def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
 
 
 def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Gains of UT-ACA's points on InfLLM at equal tokens, with a sentence on the deciding one."""
+    """Gains of UT-ACA's points on InfLLM at equal tokens, with a sentence on the deciding comparison."""
     points = points_shown(files, config, "test")
     n, fixed = len(points[0].documents), sorted((p for p in points if p.key[0] == "infllm"), key=lambda p: p.key[1])
     groups: list[list[Row]] = []
@@ -146,7 +146,7 @@ class _Comparison:
         return row
 
     def _identity(self, name: str) -> Identity | None:
-        """The identity of the point that the config decodes under this name."""
+        """The identity of the point that the config decodes under this name; None if there is no such point."""
         points = (point for point in self.config.operating.values() if point.name == name)
         return next((of_config(point, self.config).identity for point in points), None)
 
@@ -163,7 +163,7 @@ class _Comparison:
         return point.detector == self.config.detector and 0 in point.seeds
 
     def _beyond(self, tokens: float) -> str:
-        """A note if the point lies beyond InfLLM's range: the InfLLM point that it is compared with."""
+        """A note on the nearest InfLLM point if ``tokens`` lie outside InfLLM's range, else ""."""
         of_fixed = self.curve.tokens[:, 0]
         low, high = int(of_fixed.argmin()), int(of_fixed.argmax())
         if tokens * BEYOND < of_fixed[low]:
