@@ -17,7 +17,7 @@ from utaca.judging.rules import names, numbers
 Reading = tuple[int, int, int]
 """Year, month and day; a year below 100 leaves the century open."""
 
-# A letter, and marks above or below that are none.
+# The name may hold combining marks above or below a letter, which do not count as letters.
 _MONTH = r"(?P<month>[^\W\d_](?:[^\W\d_]|[^\s\w!-/:-@])*)"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|[oºª°]|-?(?:го|ого|е|й))?"
 _YEAR = r"(?:(?P<year>[12]\d{3})|['’]?(?P<short>\d{2}))"
@@ -50,11 +50,11 @@ class Date:
     parts: tuple[tuple[int, int], ...]
 
     def same(self, other: Date) -> bool:
-        """Whether the two name one day; two dates that may each be read either way are read alike."""
+        """Whether two dates are the same day; if both have two readings, both are read in the same order."""
         return any(one[1:] == another[1:] and same_year(one[0], another[0]) for one, another in self.pairs(other))
 
     def pairs(self, other: Date) -> list[tuple[Reading, Reading]]:
-        """The readings of the two that go together."""
+        """The pairs of readings to compare: in the same order if both dates have two readings, else all pairs."""
         if len(self.readings) == len(other.readings) == 2:
             return list(zip(self.readings, other.readings, strict=True))
         return [(one, another) for one in self.readings for another in other.readings]
@@ -82,12 +82,12 @@ def dates(text: str) -> list[Date]:
 
 
 def expected(value: str, attribute: str) -> Date | None:
-    """The date that a reference value is; a code may look like one and is none."""
+    """The date of a reference value; None if the value is no date, or a code, which may look like a date."""
     return None if names.is_group(names.group(attribute), "of codes") else whole_date(value)
 
 
 def whole_date(text: str) -> Date | None:
-    """The date that a text consists of, its weekday aside, or None."""
+    """The date that a text consists of, apart from weekday and articles; None if the text holds anything else."""
     matches = dates(text)
     if len(matches) != 1:
         return None
@@ -103,21 +103,21 @@ def _idle() -> frozenset[str]:
 
 
 def of_event(text: str, attribute: str) -> str:
-    """Of a text with several dates, the parts about the event that an attribute is the date of; all if none is."""
+    """The parts of a text that date the event of an attribute (such as birth); the whole text if no part does."""
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     return ". ".join(part for part in parts if event.search(part) and dates(in_figures(part))) or text
 
 
 def in_figures(text: str) -> str:
-    """A text with named days as day and month, and with number words as digits."""
+    """Replace days that have a name (holidays) by day and month, and number words by digits."""
     pattern, days = _named_days()
     return numbers.in_digits(pattern.sub(lambda named: days[_key(named[0])], text))
 
 
 @functools.cache
 def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
-    """What finds the days that have a name, and each of them as day and month."""
+    """The regular expression for days that have a name, and the day and month of each name."""
     days: dict[str, str] = {}
     for date, written in names.table()["days"].items():
         month, day = map(int, date.split("-"))
@@ -132,9 +132,9 @@ def _key(name: str) -> str:
 
 
 def agreement(text: str, expected: Date) -> float:
-    """The share of a date that a text gets right: 0 for a contradiction, less than 1 for a part only.
+    """The share in [0, 1] of a date that a text gets right: 0 for a contradiction, less than 1 for only a part of it.
 
-    Several dates share the mark; a range is no date.
+    If a text has several dates, the share is the fraction of right ones; a range of dates gets 0.
     """
     text = in_figures(_CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text)))
     matches = dates(text)
@@ -161,7 +161,7 @@ def _partial(text: str, expected: Date) -> float:
 
 
 class _Months(parser.parserinfo):
-    """Months in all languages, years as they are written, and no words of a clock."""
+    """Parser settings: month names of many languages, years as written, no words for the time of day."""
 
     HMS = AMPM = ()
 
@@ -175,7 +175,7 @@ class _Months(parser.parserinfo):
 def _named(text: str) -> Reading:
     """Year, month and day that a text names, 0 for each that it does not."""
     try:
-        # The default stands for what the text does not name.
+        # The parser takes a part that the text does not name from the default, so such a part differs in the results.
         first, second = (
             parser.parser(_Months()).parse(text, fuzzy=True, default=default).timetuple()[:3]
             for default in (datetime(1904, 1, 1), datetime(1908, 3, 2))
@@ -189,15 +189,15 @@ def _named(text: str) -> Reading:
 
 @functools.cache
 def months() -> dict[str, int]:
-    """Month of each name and usual abbreviation, folded."""
+    """The number of each month by its folded names and usual abbreviations."""
     return _calendar("months") | names.table()["months"]
 
 
 @functools.cache
 def _calendar(of: str) -> dict[str, int]:
-    """Number of each month, or day of the week, by its names and usual abbreviations, folded.
+    """The number of each month, or day of the week, by its folded names and usual abbreviations.
 
-    If two languages use a word for different months, as Czech and Croatian do, the first one's holds.
+    If two languages use a word for different months, as Czech and Croatian do, the language listed first prevails.
     """
     return {
         names.fold(written).strip(". "): number

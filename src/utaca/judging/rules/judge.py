@@ -2,9 +2,9 @@
 
 Rules in order: the same value; an abstention or a negation; then by the kind of the value: dates as dates, numbers
 and codes by their characters, places by name and region, anything else by its words with aliases, initialisms, legal
-forms and paraphrases taken into account. A value of which a part is right earns that share, at most a half for names; a
-slip of the pen costs a quarter, unless what is written is a word or name itself. Source of the score's definition:
-paper, appendix on CAS.
+forms and paraphrases taken into account. If only a part of a value is right, the score is the share of that part, at
+most a half for names. A misspelling costs a quarter of the score, but the misspelt word must not be another word or
+name. Source of the score's definition: paper, appendix on CAS.
 """
 
 import re
@@ -32,7 +32,7 @@ _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
 
 
 def score(question: str, attribute: str, prediction: str, reference: str) -> tuple[float, str]:
-    """Conceptual accuracy in [0, 1] of a prediction about one attribute, and why.
+    """Conceptual accuracy in [0, 1] of a prediction about one attribute, and the reason for the score.
 
     The prediction may be a bare value, a sentence, or an answer about several attributes.
     """
@@ -44,7 +44,7 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
         return 1.0, "the same value"
-    # A value that itself reads like a refusal or a denial is only ever taken at its word.
+    # If the reference itself reads like a refusal or a denial, refusals and denials in the value are not left out.
     literal = statements.ABSTENTION.search(reference) or statements.NEGATION.search(reference)
     claims = [(value, False)] if literal else statements.claims(value)
     if not claims:
@@ -106,7 +106,7 @@ def _by_character(text: str, reference: str, kind: str) -> float:
 
 
 def _spelt_out(text: str) -> str:
-    """Addresses with their signs in place of words."""
+    """Replace the words for the signs of addresses (at, dot) by the signs."""
     return statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
 
 
@@ -133,21 +133,21 @@ def _digits(phone: str) -> tuple[str, bool]:
 
 
 def _code(text: str, reference: str) -> float:
-    """Whether the reference stands in the text between word boundaries, spaces and punctuation aside."""
+    """1 if the text has the reference between word boundaries, ignoring spaces and punctuation; else 0."""
     wanted = r"[\W_]*".join(names.bare(reference))
     return float(re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", names.fold(text)) is not None)
 
 
 @dataclass(frozen=True)
 class _Names:
-    """The comparison of names that belong to a group of attributes."""
+    """The comparison of names that are values of attributes in the group ``kind``."""
 
     kind: str
     question_words: frozenset[str]
-    """Words of the person's name and of the attribute's: no part of a value by themselves."""
+    """Words of the person's name and of the attribute's name, which do not count as a name of something else."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
-        """Score of a text that may hold a sentence or several names, and why."""
+        """Score in [0, 1] of a text that may hold a sentence or several names, and the reason for the score."""
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
@@ -177,7 +177,7 @@ class _Names:
         return [names.content(part, self.kind) for separates, part in parted if not separates]
 
     def _window(self, words: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
-        """First and last place of the words that name what is wanted, by themselves if there is a choice."""
+        """Indices of the first and last word that name ``wanted``, if possible not within a longer name; or None."""
         skipped = names.skipped(self.kind)
         short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
         places = [i for i, token in enumerate(words) if token not in skipped or token in short or token in wanted]
@@ -191,14 +191,14 @@ class _Names:
                 if (
                     names.same(piece, wanted, self.kind)
                     or (length == 1 and piece[0] in short)
-                    # Two initials are too easily met by chance.
+                    # Two initials match too easily by chance.
                     or (length == len(letters) > 2 and names.initialism(letters, piece))
                 ):
                     windows.append((places[first], places[first + length - 1]))
         return min(windows, key=lambda window: (bool(self._extended(words, window, wanted)), window), default=None)
 
     def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
-        """The words next to a name that make it a longer one."""
+        """The words next to a name (first and last index ``window``) that make it another, longer name."""
         first, last = window
 
         def neighbour(words: list[str]) -> list[str]:
@@ -218,13 +218,13 @@ class _Names:
         return not idle and token not in name and token not in self.question_words
 
     def _elsewhere(self, words: list[str], last: int) -> bool:
-        """Whether a name is followed, after a comma, by a region that is none."""
+        """Whether a name is followed by a comma and by words that name an unknown region."""
         rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), words[last + 2 :])]
         follows = words[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
         return follows and all(self._names(token, ()) for token in rest)
 
     def _others(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
-        """The number of values in a list other than the right one."""
+        """The number of wrong values that a list in the text gives beside the right one."""
         separators = {"or", "and", STOP, BRACKET, BREAK}
         separators -= {BREAK} if names.is_group(self.kind, "with commas inside") else set()
         marks = [-1, *(place for place, token in enumerate(words) if token in separators), len(words)]
@@ -250,7 +250,7 @@ class _Names:
         return len({*before, *takewhile(bool, map(other, pieces[last + 1 :]))})
 
     def _part(self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
-        """Score of a text without the name: a part of the name, or its region alone."""
+        """Score of a text that lacks the whole name (it may have a part or only the region), and the reason."""
         rest = [token for token in words if self._names(token, ())]
         if self.kind == "place":
             named, length = names.region_at(rest, 0, self.kind)

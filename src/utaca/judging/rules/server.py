@@ -1,4 +1,4 @@
-"""The rules over HTTP by the OpenAI protocol: ``utaca serve-rules``."""
+"""Serve the rules over HTTP by the OpenAI protocol: ``utaca serve-rules``."""
 
 import json
 import re
@@ -68,7 +68,7 @@ def _error(message: str) -> dict[str, Any]:
 
 
 def run(host: str, port: int) -> None:
-    """Serve until an interrupt; port 0 takes a free one."""
+    """Serve until interrupted (Ctrl-C); port 0 means any free port."""
     try:
         server = ThreadingHTTPServer((host, port), _Handler)
     except OSError as fault:

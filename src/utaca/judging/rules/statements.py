@@ -1,4 +1,4 @@
-"""What an answer states of one attribute: its markup, other subjects, refusals, negations and hedges put aside.
+"""Find what an answer states about one attribute, apart from markup, other subjects, refusals, negations and hedges.
 
 The phrases are in ``phrases.txt``.
 """
@@ -29,7 +29,7 @@ def _any_of(name: str) -> str:
 
 @functools.cache
 def pattern(name: str) -> re.Pattern[str]:
-    """What finds any phrase of a list."""
+    """The regular expression that matches any phrase of the list ``name``."""
     return re.compile(_any_of(name), re.IGNORECASE)
 
 
@@ -40,7 +40,7 @@ _PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|
 
 
 def clean(text: str, attribute: str) -> str:
-    """Text without markup and in usual characters; a JSON object gives its value for the attribute."""
+    """Remove markup and normalise characters; from a JSON object, take only the value of the attribute."""
     visible = "".join(character for character in text if unicodedata.category(character) != "Cf")
     text = unicodedata.normalize("NFKC", visible).strip()
     if text.startswith("{"):
@@ -56,7 +56,7 @@ def clean(text: str, attribute: str) -> str:
 
 
 def about(question: str, attribute: str, text: str) -> str:
-    """The part of an answer that is about the attribute and the person; empty if it is about others only."""
+    """The part of an answer about the attribute and the person of the question; empty if it has only other subjects."""
     text = without_remarks(text)
     subject = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
     person = subject[1] if subject else ""
@@ -73,7 +73,7 @@ def about(question: str, attribute: str, text: str) -> str:
         text = pattern("next fact").sub("", line[1]).strip()
     first_name = re.escape(person.split(" ")[0] or "$")
     for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{first_name}\b(?!['’]s)", text):
-        # What a long sentence says of others, or of other times, before it comes to the person.
+        # A long sentence may speak of other people or times before it names the person.
         if pattern("aside").search(text[: named.start() + 6]):
             text = text[named.start() :].lstrip(",; ")
             break
@@ -82,9 +82,9 @@ def about(question: str, attribute: str, text: str) -> str:
 
 
 def in_free_words(text: str, attribute: str) -> str:
-    """The sentences of an answer that state an attribute in free words, without pattern sentences about others.
+    """The sentences of an answer that state an attribute in free words; pattern sentences are left out.
 
-    Empty if there are none, or no list of the phrases of such sentences.
+    Empty if there are no such sentences, or if ``phrases.txt`` has no list for the attribute.
     """
     if (name := f"states {attribute}") not in _PHRASES:
         return ""
@@ -93,10 +93,10 @@ def in_free_words(text: str, attribute: str) -> str:
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
-    """The places at which a text in free words begins to state an attribute, by name or by list: (offset, attribute).
+    """The statements of attributes in a text in free words, each as (character offset of its begin, attribute).
 
-    In the order of the text; of two that begin at one place the one of more words. The first attribute of a sentence
-    begins with it.
+    Statements are in the order of the text; if two begin at the same offset, the longer one is kept. The first
+    statement of a sentence begins where the sentence begins.
     """
     places, start = [], 0
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
@@ -105,7 +105,7 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
             for match in stating(attribute).finditer(text, start, end):
                 if match.end() > stated.get(match.start(), (0, ""))[0]:
                     stated[match.start()] = match.end(), attribute
-        # What goes before the first belongs to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
+        # Words before the first statement belong to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
         places += [(place if number else start, stated[place][1]) for number, place in enumerate(sorted(stated))]
         start = end
     return places
@@ -113,7 +113,7 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
 
 @functools.cache
 def stating(attribute: str) -> re.Pattern[str]:
-    """What finds that a text in free words states an attribute: its name, and the phrases of its list."""
+    """The regular expression for statements of an attribute in free words: its name, and the phrases of its list."""
     phrases = [rf"\b{re.escape(attribute)}\b"]
     if (name := f"states {attribute}") in _PHRASES:
         phrases.append(_any_of(name))
@@ -121,9 +121,9 @@ def stating(attribute: str) -> re.Pattern[str]:
 
 
 def without_remarks(text: str, value: bool = False) -> str:
-    """A text without the remarks after its statement: explanations, sources, other speakers' turns; a retraction stays.
+    """Remove the remarks after a statement (explanations, sources, other speakers' turns), but keep a retraction.
 
-    If the text is a value, all that follows its paragraph, and each further sentence, is a remark.
+    If the text is a ``value``, further sentences and paragraphs are remarks too.
     """
     bare = pattern("source").sub("", text)
     text = bare if bare == text else bare.strip().removesuffix(".")
@@ -139,7 +139,7 @@ def without_remarks(text: str, value: bool = False) -> str:
 
 
 def same_person(person: str, named: str) -> bool:
-    """Whether a name means the person: with initials, a part or more given names, in any order."""
+    """Whether ``named`` means ``person``: it may have initials, only a part of the name, or further given names."""
     full = re.findall(r"\w+", names.fold(person))
     words = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
     if not words:
@@ -152,9 +152,9 @@ def same_person(person: str, named: str) -> bool:
 
 
 def claims(text: str) -> list[tuple[str, bool]]:
-    """The stretches of a text that assert something of the person, and whether each is a guess after a refusal.
+    """The clauses of a text that assert something about the person, each with whether it is a guess after a refusal.
 
-    Refusals and denials are left out.
+    Refusals, denials and clauses that the text retracts are left out.
     """
     text = EXCLUDED.sub("", IDIOM.sub("", text))
     for aside in pattern("subordinate").findall(text):

@@ -1,4 +1,4 @@
-"""The rules' answers to the tasks of the roles, in place of a model's."""
+"""Answer the tasks of the roles by rules instead of a model."""
 
 from collections.abc import Mapping
 from typing import Any
