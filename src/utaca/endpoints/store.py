@@ -82,7 +82,7 @@ class AnswerStore:
         """Open an SQLite file by path or a PostgreSQL database by URL; raises :class:`UserError` on failure."""
         self.place = place
         self._is_server = is_database(str(place))
-        self._opened = False  # From True on, statements wait for a lost server.
+        self._opened = False  # Statements wait for a lost server only after a first success.
         self._engine = _server_engine(str(place)) if self._is_server else _file_engine(Path(place))
         insert = (postgresql if self._is_server else sqlite).insert
         # A second answer to the same request is ignored.

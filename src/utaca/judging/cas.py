@@ -40,7 +40,7 @@ def extract(answer: str, attribute: str, person: str) -> str:
 def score(
     answers: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]], judge: Role
 ) -> list[dict[str, Any]]:
-    """Judge answers; return one row of schema "scores" per answer and fact of its document, in the order of both.
+    """Judge answers; return one row of schema "scores" per answer and fact of the answer's document, in order.
 
     If the request failed, ``cas`` is null and ``failure`` holds the kind of failure. Raises :class:`UserError` if an
     answer's document is missing.

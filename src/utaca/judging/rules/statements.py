@@ -93,7 +93,7 @@ def in_free_words(text: str, attribute: str) -> str:
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
-    """The statements of attributes in a text in free words, each as (character offset of its begin, attribute).
+    """The statements of attributes in a text in free words, each as (character offset of its start, attribute).
 
     Statements are in the order of the text; if two begin at the same offset, the longer one is kept. The first
     statement of a sentence begins where the sentence begins.
