@@ -121,7 +121,7 @@ def provenance(paths: Sequence[str | Path]) -> str:
 
 
 def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
-    """Raise :class:`UserError` if the metadata of a stage file say that other files than ``made_from`` made it."""
+    """Raise :class:`UserError` if a stage file's metadata names other sources than the files ``made_from``."""
     if _about(path).get("utaca.source", "") != provenance(made_from):
         raise UserError(
             f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "

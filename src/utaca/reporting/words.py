@@ -12,7 +12,7 @@ def corpus_in_words(config: schema.Config) -> str:
 
 
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
-    """The name of an endpoint with its model, or with a note that the endpoint is no language model but rules."""
+    """The name of an endpoint with its model, or with a note that built-in rules stand in for a model."""
     if endpoint.kind == "reference":
         return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
     return f"{endpoint.name} ({endpoint.model})"

@@ -94,7 +94,7 @@ class Biographies(Task):
                 for fact in row["facts"]
             ]
             joint = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
-            # The seed has the first form of a document's name, so that documents stay the same between versions.
+            # The seed keeps the form that names of documents had at first, so that the documents stay the same.
             rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
             text = padder.document(joint | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
             documents |= {row["id"]: (name, text) for row in group}
@@ -119,7 +119,7 @@ def abstains(answer: str, attribute: str, person: str) -> bool:
 
 
 def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
-    """Whether an answer gives one of the values, in SQuAD's normal form, with few :data:`FURTHER_WORDS`."""
+    """Whether an answer gives one of the values, in SQuAD's normal form, in one piece and with few further words."""
     words = normalise(extract(answer, attribute, person))
     free = not about(answer, attribute, person) and in_free_words(answer, attribute)
     most = FREE_WORDS if free else FURTHER_WORDS

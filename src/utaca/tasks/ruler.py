@@ -10,8 +10,8 @@ Where these prompts differ from the official code's:
 
 - The code draws distractors from the global generator, which the search for N has advanced by as many prompts as the
   search tried, so that prompts depend on the tokenizer. Here every question has a generator of its own.
-- The code repeats documents if a file has fewer than N. Here each document of the file occurs once. - The code never
-ends if ten documents do not fit. Here a prompt may shrink to the documents of its question.
+- The code repeats documents if a file has fewer than N. Here each document of the file occurs once.
+- The code never ends if ten documents do not fit. Here a prompt may shrink to the documents of its question.
 """
 
 import random

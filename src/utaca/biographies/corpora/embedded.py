@@ -237,7 +237,7 @@ def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bo
     """One article per topic, as rows of schema ``corpus``; other ``topics`` do not change the article of a topic.
 
     An article has ``paragraphs`` distinct paragraphs of 60 to 160 words, about 680 characters each. In a ``crowded``
-    article every fourth sentence is about people, much more than in an encyclopedia: hard training text.
+    article one sentence in four is about people, far more than in an encyclopedia: hard training text.
     """
     rows = []
     for topic in topics:

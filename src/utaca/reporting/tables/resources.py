@@ -1,6 +1,6 @@
 """The table of resources: wall clock, processor, memory, tokens and requests by stage, as Snakemake measured its jobs.
 
-Snakemake writes a benchmark file when a job ends well; for a job that was killed and resumed from its journal, the file
+Snakemake writes a benchmark file when a job ends well; if a job was killed and resumed from its journal, the file
 covers only the part after the last resumption. Of all figures, only these differ between two runs of one config.
 """
 

@@ -31,7 +31,7 @@ from utaca.reporting.table import framed
 from utaca.settings import schema
 
 NEIGHBOURS = 1
-"""Number of blocks on either side of a gold block that count as gold: they may name the person of the value."""
+"""Number of blocks on either side of a gold block that count as gold: they may say whose the value is."""
 NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
 """Reasons to exclude a fact: its position in the document is unknown, the answer has no sentence on the fact, or its
 value is attended to without retrieval."""

@@ -201,7 +201,7 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
 
 
 def verdict(value: float, bar: schema.BarSettings) -> str:
-    """ "met", "missed by" the distance of the score from its bar, or "not measured"."""
+    """ "met", "missed by" and the distance of the score from the bar, or "not measured"."""
     if np.isnan(value):
         return "not measured"
     missed = value - bar.limit if bar.most else bar.limit - value

@@ -102,7 +102,7 @@ class _Comparison:
         return [self._group(named[key]) for key in order]
 
     def _group(self, group: Sequence[PointResult]) -> list[Row]:
-        """The mean of the points within InfLLM's range, if there are several, then all points."""
+        """Rows of a group: the mean of the points within InfLLM's range, if there are several, then each point."""
         name = NAMES["methods"][group[0].key[0]] + setting_in_words(group[0], self.config).removeprefix(
             group[0].setting
         )
