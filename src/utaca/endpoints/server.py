@@ -117,7 +117,7 @@ class ChatServer:
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
         """Try one form of the parameters after another until the server accepts the request.
 
-        If no form is left, the last refusal is raised, and others keep their forms: the messages may be at fault.
+        If no form is left, the last refusal is raised; other requests keep their forms: these messages may be at fault.
         """
         before = forms = self._forms
         reason = ""
