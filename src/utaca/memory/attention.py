@@ -1,8 +1,8 @@
 """Attention over segments of keys under one softmax, and the choice of the best blocks.
 
-Each segment has its queries, because InfLLM rotates queries towards far keys otherwise than towards near ones. Each
-segment goes through the device's fused attention, which also gives the logarithm of its softmax's denominator; with
-these the outputs are merged exactly. Segments with a mask go through materialised logits instead.
+Each segment has its queries, because InfLLM rotates a query differently for far keys than for near keys. Each segment
+goes through the device's fused attention, which also returns the log-sum-exp of the logits; from the log-sum-exps the
+outputs of all segments are merged exactly. If a segment has a mask, all go through materialised logits instead.
 """
 
 import math
@@ -19,18 +19,18 @@ _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
 _FEW = 64
-"""Parts of up to so many queries are merged at once, as they cost by the number of operations."""
+"""Parts of at most this many queries are merged by few, larger operations, whose number dominates the cost."""
 _TOGETHER = 1 << 26
-"""Most logits that are materialised at once where every token represents its block."""
+"""Most logits to materialise at once if every token represents its block."""
 _PAD = 8
 """Fused kernels on a GPU want the width of a head to be a multiple of this."""
 
 
 class Segment(NamedTuple):
-    """Queries [B, H, T, D] as they are rotated towards the keys [B, G, n, D], and these keys' values.
+    """Queries [B, H, T, D], rotated for the keys [B, G, n, D] of the segment, with these keys and their values.
 
-    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal`` says that the last
-    T keys are those of the queries' tokens, each of which sees itself and those before it. G divides H.
+    ``seen`` is a bool tensor that broadcasts to [B, H, T, n]: which keys each query sees. ``causal``: the last T keys
+    belong to the same tokens as the queries, and each token sees itself and all tokens before it. G divides H.
     """
 
     query: Tensor
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 
 
 def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tensor]:
-    """Output [B, H, T, D] and log-sum-exp of the scaled logits [B, H, T], in float32 at least."""
+    """Attention output [B, H, T, D], and the log-sum-exp [B, H, T] of the scaled logits in float32 at least."""
     segments = [segment for segment in segments if segment.keys.shape[2]]
     if any(segment.seen is not None for segment in segments):
         logits = _logits(segments, scaling)
@@ -63,14 +63,14 @@ def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
-    """:func:`attention` over one segment without a mask, which must have a key."""
+    """:func:`attention` over one segment that has no mask and at least one key."""
     query, keys, values = segment[:3]
     b, h, t, d = query.shape
     shared = h // keys.shape[1]
     if causal := segment.causal and t > 1:
         keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
     else:
-        # Without a mask, the heads that share keys are as good as further queries.
+        # Without a mask, query heads that share keys can be treated as further queries of one head.
         query = query.reshape(b, h // shared, shared * t, d)
     out, lse = _kernel(query, keys, values, causal, scaling)
     return out.reshape(b, h, t, d), lse.reshape(b, h, t)
@@ -80,10 +80,10 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together (InfLLM).
 
     ``lse`` [B, H, T] is the log-sum-exp of :func:`attention`. The mass of a key is the sum over queries of
-    exp(q·k scaling - lse). It is computed by swapping roles: attention with the keys as queries and the queries as
-    keys, with -lse / scaling as one more coordinate, has this sum as its softmax denominator. The coordinate is split
-    over three, whose sum keeps float32's precision in any type. With ``causal`` the keys are the queries' tokens; time
-    is then reversed, so that the later tokens, which see a key, come before it.
+    exp(q·k scaling - lse). The sum is computed by swapping roles: attention with the keys as queries, the queries as
+    keys, and -lse / scaling as one more coordinate has this sum as its softmax denominator. That coordinate is split
+    into three, whose sum keeps float32's precision in any type. With ``causal``, keys and queries belong to the same
+    tokens; time is then reversed, so that the later tokens, whose queries see a key, come before that key.
     """
     g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
     if query.shape[2] == 1:
@@ -102,13 +102,13 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
 
 
 def probabilities(segments: Sequence[Segment], scaling: float) -> Tensor:
-    """What each query gives each key of all segments, [B, H, T, sum of n], in float32 at least."""
+    """Attention probabilities [B, H, T, sum of n] of the keys of all segments per query, in float32 at least."""
     logits = _logits(segments, scaling)
     return torch.softmax(logits, -1, out=logits)
 
 
 def mixed(p: Tensor, segments: Sequence[Segment]) -> Tensor:
-    """The values of all segments, mixed by the probabilities ``p`` [B, H, T, sum of n]: [B, H, T, D]."""
+    """Sum [B, H, T, D] of the values of all segments, weighted by the probabilities ``p`` [B, H, T, sum of n]."""
     shares = p.to(segments[0].query.dtype).split([segment.keys.shape[2] for segment in segments], -1)
     return sum(
         (_by_group(share, segment.values) @ segment.values).view(segment.query.shape)
@@ -119,7 +119,7 @@ def mixed(p: Tensor, segments: Sequence[Segment]) -> Tensor:
 def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
     """Scaled dot products [B, H, T, n] of queries [B, H, T, D] and keys [B, G, n, D], in float32 at least.
 
-    Products that are rounded to bfloat16 would be whole numbers from 128 on, as key biases make them.
+    Biases of keys make products so large (128 and more) that bfloat16 would round them to whole numbers.
     """
     grouped = _by_group(query, keys)
     if grouped.is_cuda and grouped.dtype in (torch.bfloat16, torch.float16):
@@ -145,8 +145,8 @@ def best(scores: Tensor, count: int) -> Tensor:
     if count == 0:
         return scores.new_empty(*scores.shape[:-1], 0, dtype=torch.long)
     values, places = scores.topk(count)
-    # topk leaves open which of the places at the least score it takes: the first are wanted, the i-th of which is where
-    # the running count of such places reaches i. A full sort of a long document's blocks would cost far more.
+    # topk may return any of the indices that tie at the lowest chosen score. The first ones are wanted: the i-th is
+    # where the running count of tied indices reaches i. A full sort of a long document's blocks would cost far more.
     least = values[..., -1:]
     tied = values == least
     first = torch.searchsorted((scores == least).cumsum(-1), tied.cumsum(-1))
@@ -154,9 +154,9 @@ def best(scores: Tensor, count: int) -> Tensor:
 
 
 def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
-    """Representative keys [..., blocks, D] of blocks' keys [..., blocks, size, D], in float32 at least.
+    """Representative keys [..., blocks, D], in float32 at least, of blocks with ``keys`` [..., blocks, size, D].
 
-    The mean of the ``n_representatives`` keys of the most attention ``mass`` [..., blocks, size].
+    Each is the mean of the block's ``n_representatives`` keys with the most attention ``mass`` [..., blocks, size].
     """
     chosen = mass.topk(min(m.n_representatives, m.block_size), -1).indices
     keys = keys.gather(-2, chosen[..., None].expand(*chosen.shape, keys.shape[-1]))
@@ -179,10 +179,10 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
 def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] for queries [R, H, T, D], by the probability mass of each block's tokens.
 
-    Every query of every head spreads a softmax over all tokens of the blocks. So a token that one head looks for
-    outweighs a block that all heads pass over. These are the votes of TokenSelect (arXiv 2411.02886) for whole blocks,
-    of each query by itself and not of their mean. A block's score is the logarithm of its ``size`` tokens' share, times
-    H sqrt(D), which makes its units those of :func:`block_scores`. ``keys`` [G, blocks * size, D] may come in parts.
+    Each query of each head gives a softmax over all tokens of the blocks, so a token that one head looks for outweighs
+    a block that all heads ignore. TokenSelect (arXiv 2411.02886) votes so for single tokens, by the mean query instead
+    of each query. A block's score is the logarithm of its ``size`` tokens' summed probability (mean over queries and
+    heads) times H sqrt(D), to have the units of :func:`block_scores`. ``keys`` [G, blocks * size, D] may be in parts.
     """
     rows, heads, length, width = query.shape
     groups, total = len(keys[0]), sum(part.shape[1] for part in keys)
@@ -223,12 +223,12 @@ def _by_group(rows: Tensor, keys: Tensor) -> Tensor:
 def _kernel(
     query: Tensor, keys: Tensor, values: Tensor, causal: bool, scaling: float, *, only_lse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The device's fused attention of as many key heads as query heads: output, log-sum-exp [B, H, T]."""
+    """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention, for as many key as query heads."""
     if not query.is_cuda:
         return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)
     if query.dtype in (torch.bfloat16, torch.float16) and not only_lse:
         return _FLASH(query, keys, values, 0.0, causal, scale=scaling)[:2]
-    # This kernel takes values of another width, and float32. It pads the log-sum-exp.
+    # This kernel accepts float32, and values of another width than the keys. It pads the log-sum-exp, cut off below.
     out, lse = _EFFICIENT(
         query, keys, values[..., :_PAD] if only_lse else values, None, True, 0.0, causal, scale=scaling
     )[:2]

@@ -1,8 +1,8 @@
 """A sealed document, the branches that decode from it, and the passes of the model that their steps share.
 
-A branch holds the tokens behind the document. A step attends first and is committed afterwards; a step that is never
-committed leaves no trace, which is all that a rollback is (paper, algorithm 1). Like the document's, the tokens of a
-branch form blocks, which are represented when they leave the window and can be retrieved from then on.
+A branch holds the tokens that follow the document. A step attends first and is committed afterwards; a rollback (paper,
+algorithm 1) simply does not commit the step, which then leaves no trace. Like the document's tokens, those of a branch
+form blocks: a block gets a representative key when it leaves the window, and can be retrieved from then on.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from utaca.settings.schema import OWN, PACKED, TOKENS, MemorySettings
 
 @dataclass
 class BlockMemory:
-    """A document that was read, sealed: nothing writes to it any more.
+    """A document that was read and sealed: nothing writes to the memory any more.
 
-    ``settings`` are those that it was read with. Of each layer it keeps keys and values (``stores``) and the
-    representative keys of the far blocks (``representatives`` [G * D, blocks], in float32 at least; along the blocks,
-    scores of a long document are computed fastest; none if every token represents its block). ``attention_mass`` [G, n]
-    is what the window's tokens received so far (:func:`utaca.memory.attention.received`), by which the window's blocks
-    will be represented once they have left it.
-    ``clipped``: far keys are at one distance, as InfLLM has it; otherwise every key is at its true position, and
+    ``settings`` are the settings that the document was read with. For each layer the memory keeps keys and values
+    (``stores``) and the far blocks' representative keys (``representatives`` [G * D, blocks], in float32 at least; this
+    order makes the scores of a long document fastest; no blocks if every token represents its block).
+    ``attention_mass`` [G, n] is the attention that the window's n tokens received so far
+    (:func:`utaca.memory.attention.received`); it will choose the window's representative keys.
+    ``clipped``: far keys are all at one distance, as in InfLLM; otherwise every key is at its true position, and
     attention to all blocks is full attention.
     """
 
@@ -77,7 +77,7 @@ class BlockMemory:
         m = self.settings
         question_budget = budget if m.question_budget == OWN else m.question_budget or m.prefill_budget
         if not self.clipped:
-            # Blocks at true positions stand for full attention, to which the question belongs.
+            # Blocks at true positions stand for full attention, so the question must see all blocks too.
             question_budget = self.layout.blocks(len(self) + len(prompt))
         branch = Branch(self, len(prompt) + new, captures)
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
@@ -103,10 +103,10 @@ class BlockMemory:
         return token_scores(query, self.block_size, keys, *later)
 
     def place(self, pairs: Tensor, blocks: Tensor) -> Tensor:
-        """Keys and values [2, G, k * block_size, D] of far ``blocks`` [k] as queries meet them.
+        """Keys and values [2, G, k * block_size, D] of far ``blocks`` [k], placed for attention.
 
-        Of unrotated ``pairs`` [2, G, k, block_size, D]: these are at the clipped distance of a query at position
-        ``n_local - 1``. Without clipping keys are rotated to their true positions.
+        ``pairs`` [2, G, k, block_size, D] are unrotated, and stay so with clipping: they are then at the clipped
+        distance from a query at position ``n_local - 1``. Without clipping, keys are rotated to their true positions.
         """
         pairs = pairs.flatten(2, 3)
         if self.clipped:
@@ -116,20 +116,20 @@ class BlockMemory:
 
 
 class Branch:
-    """A continuation of a document: ``length`` tokens committed so far, of ``capacity`` that it may take.
+    """A continuation of a document: ``length`` tokens committed so far, of at most ``capacity``.
 
-    ``window`` [layers, 2, G, n, D] holds rotated keys, and values, of the document's last window and of the committed
-    tokens, from token ``start`` of the text on. No key is rotated twice: only distances count, so that ``start`` is
-    placed at ``first_position`` and the local window moves over keys that stay. Far keys are ``packed`` before the
-    window, or as the document has them. Places behind the committed tokens are zero. ``captures`` are what signals keep
-    of the layers' retrieval (:class:`utaca.detection.signal.Signal`), by name. ``state_id`` identifies the committed
-    history: branches with an equal one hold the same.
+    ``window`` [layers, 2, G, n, D] holds the rotated keys and the values of the document's last window and of the
+    committed tokens; its first token is token ``start`` of the text, and it is zero after the committed tokens. No key
+    is rotated twice: only distances count, so token ``start`` gets position ``first_position`` for good, and the local
+    window slides over the rotated keys. Far keys are ``packed`` right before the window, or placed by
+    :meth:`BlockMemory.place`. ``captures`` are the signals' functions that record each layer's retrieval
+    (:class:`utaca.detection.signal.Signal`), by name. Branches of equal ``state_id`` hold the same committed tokens.
 
-    The document has ``n_scored`` blocks with representatives, and holds ``n_whole`` blocks whole (below 0 if it ends
-    within the initial tokens); ``n_at_capacity`` will be far in the end. Blocks that leave the window here are the
-    branch's: their ``representatives`` [layers, G * D, blocks] and the ``attention_mass`` [layers, G, tokens] of their
-    tokens, whose first one is at ``mass_start`` of the window. ``tail`` [layers, 2, G, blocks, block_size, D] has the
-    unrotated keys and values of the blocks that the document does not hold whole.
+    At the document's end ``n_scored`` of its blocks are far. It holds ``n_whole`` whole blocks (below 0 if it ends
+    within the initial tokens); ``n_at_capacity`` blocks will be far once the branch is full. For the blocks that leave
+    the window after the document, the branch holds ``representatives`` [layers, G * D, blocks] and their tokens'
+    ``attention_mass`` [layers, G, tokens], which begins at index ``mass_start`` of the window. ``tail`` [layers, 2, G,
+    blocks, block_size, D] has the unrotated keys and values of the blocks that the document does not hold whole.
     """
 
     def __init__(self, memory: BlockMemory, capacity: int, captures: Mapping[str, Callable] | None = None) -> None:
@@ -154,7 +154,7 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, n_tail, layout.block_size, width)
         n_massed = max(0, min(self.attention_mass.shape[2], local - self.mass_start))
         self.state_id: object = id(memory)
-        # Committed queries and their log-sum-exps, whose attention mass is not added yet.
+        # Queries and log-sum-exps of committed steps whose attention mass is not added yet.
         self._queries: list[tuple[Tensor, Tensor]] = []
         tail_start = max(0, layout.first_token(self.n_whole))
         for layer, store in enumerate(memory.stores):
@@ -181,7 +181,7 @@ class Branch:
 
     @torch.inference_mode()
     def commit(self, step: BlockStep) -> None:
-        """Make a step part of the branch."""
+        """Append the tokens of a ``step`` that has run."""
         passed, row, at = step.passed, step.row, slice(step.behind, step.behind + step.size)
         self.window[:, 0, :, at], self.window[:, 1, :, at] = passed.rotated[:, row], passed.values[:, row]
         self.length += step.size
@@ -211,11 +211,11 @@ class Branch:
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])
 
     def _represent(self, step: BlockStep) -> None:
-        """Represent the blocks that a committed ``step`` has made far.
+        """Compute representatives of the blocks that a committed ``step`` has made far.
 
-        First what the queries up to those of the step give to the tokens that will be in blocks of the branch is added.
-        If the branch has blocks of its tokens, the queries are those of the step alone; otherwise only tokens of the
-        document receive, which all of the queries see.
+        Before that, add the attention that the pending queries, including the step's, give to the tokens of
+        ``attention_mass``. If the branch has a tail, only the step's queries are pending; otherwise these tokens are
+        all the document's, and every query sees them.
         """
         query, lse = (torch.cat(column, 2) for column in zip(*self._queries, strict=True))
         self._queries = []
@@ -240,9 +240,9 @@ class Branch:
 
 
 class BlockStep(Step):
-    """A pass of ``tokens`` [T] behind a branch under a ``budget`` of blocks a layer; nothing is committed.
+    """A pass of ``tokens`` [T] after a branch under a ``budget`` of blocks per layer; nothing is committed.
 
-    Raises :class:`ValueError` if the branch has no room.
+    Raises :class:`ValueError` if the branch has no room for the tokens.
     """
 
     passed: Pass
@@ -255,11 +255,11 @@ class BlockStep(Step):
         layout, self.position = branch.memory.layout, branch.position
         self.n_far = layout.n_far(self.position)
         self.k = min(budget, self.n_far)
-        # Of the branch's window, the step sees the tokens from ``start`` to ``behind``.
+        # The step sees entries ``start`` to ``behind`` of the branch's window.
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
 
     def equals(self, other: BlockStep) -> bool:
-        """Whether the two are the same step behind the same history, as of branches that have not parted yet."""
+        """Whether both steps pass the same tokens under the same budget after the same committed tokens."""
         alike = self.state.state_id == other.state.state_id and self.k == other.k
         return alike and torch.equal(self.tokens, other.tokens)
 
@@ -272,14 +272,14 @@ class BlockStep(Step):
 
 
 class Pass:
-    """A pass of steps of one size, on branches of one reader; nothing is committed.
+    """One pass of the model for steps of one size, on branches of one reader; nothing is committed.
 
     A step's results equal those of the step run alone up to the rounding of larger matrix products. Steps of equal
-    history, tokens and budget share a row. Of each layer and row the pass has the keys (``keys``
-    [layers, rows, G, T, D], as ``rotated``, rotated to the window, and ``values``), the rotated queries (``query``
-    [layers, rows, H, T, D]) and the log-sum-exp of their logits (``lse`` [layers, rows, H, T]), which were scaled by
+    history, tokens and budget share a row. For each layer and row, the pass holds the unrotated ``keys``
+    [layers, rows, G, T, D], the keys ``rotated`` to the window and the ``values`` (same shape); the rotated queries
+    (``query`` [layers, rows, H, T, D]) and the log-sum-exp ``lse`` [layers, rows, H, T] of their logits, scaled by
     ``scaling``; the best blocks (``chosen`` [layers, rows, K], of which a step sees the first k) and their ``scores``;
-    and what the signals ``captured`` [layers, rows]. ``state_ids`` are those of branches that commit a row.
+    and what each signal ``captured`` [layers, rows]. A branch that commits a row takes that row's ``state_ids``.
     """
 
     @torch.inference_mode()
@@ -288,7 +288,7 @@ class Pass:
         for step in steps:
             twins.append(next((twin for twin in twins if twin.equals(step)), step))
         groups: dict[Hashable, list[BlockStep]] = {}
-        # Rows that retrieve equally many blocks lie side by side, to attend to them together.
+        # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
         for step in sorted(dict.fromkeys(twins), key=lambda step: step.k):
             branch, of_document = step.state, step.size == 1 and step.n_far <= max(0, step.state.n_whole)
             key = (id(branch.memory), step.n_far) if of_document else branch.state_id
@@ -322,7 +322,7 @@ class Pass:
             ]
             scores = scores.gather(1, chosen)
             if room := self._most - chosen.shape[1]:
-                # A group of fewer blocks is filled up with block 0, which none of its steps sees.
+                # A group that retrieves fewer blocks is padded with block 0, which no step of the group sees.
                 chosen, scores = pad(chosen, (0, room)), pad(scores, (0, room))
             columns.append((*attended, chosen, scores, *captured))
         out, *rest = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*columns, strict=True))
@@ -348,7 +348,7 @@ class _Group:
         self.to_place = rotary.at(places[:, None, None] + torch.arange(self.size, device=device), dtype)
         n_local = self.memory.settings.n_local
         self.to_edge = rotary.at(range(n_local - 1, n_local), dtype)
-        # The initial tokens are blocks too, and lie before the first.
+        # The initial tokens count as blocks too, numbered up to -1.
         self.initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
         self.counts = [len(self.initial) + step.k for step in steps]
         self.most = max(step.k for step in steps)
@@ -369,7 +369,7 @@ class _Group:
         parts = []
         window = self.branches[0].window[layer, :, None, :, self.window]
         if window.shape[3]:
-            # Over keys that all rows share, their tokens are as good as those of one row.
+            # All rows see the same keys here, so their tokens can be treated as tokens of one row.
             out, lse = fused(Segment(local.transpose(0, 1).flatten(1, 2)[None], *window), scaling)
             parts.append(tuple(x[0].unflatten(1, (rows, length)).transpose(0, 1) for x in (out, lse)))
         parts.append(self._tail(layer, local, rotated, value, scaling))
@@ -377,7 +377,7 @@ class _Group:
         scores = self.memory.representatives[layer].new_zeros(rows, 0)
         if self.n_far:
             edge, branch = self.to_edge(query), self.branches[0]
-            # Blocks that left the window behind the document are scored by their branches.
+            # Blocks that left the window after the document are scored by what their branches hold.
             if self.memory.settings.representatives == TOKENS:
                 count = min(self.n_far, max(0, branch.n_whole))
                 later = [branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole].flatten(1, 2)]
@@ -388,14 +388,14 @@ class _Group:
             scores = self.memory.scores(layer, edge, count, *later)
             chosen = best(scores, self.most)
             if min(self.counts) < max(self.counts):
-                # Best first, as rows see the first so many.
+                # The best come first, because a row of a smaller budget sees only the first ones.
                 chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
             parts.append(self._far(layer, edge if self.clipped else local, chosen, scaling))
         out, lse = merged(parts)
         return out, rotated, local, lse, chosen, scores
 
     def _tail(self, layer: int, local: Tensor, rotated: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-        """Attention to the tokens of this pass and, for single ones, to those of each branch's tail."""
+        """Attention to the tokens of this pass and, if T is 1, to each branch's tokens after the shared window."""
         if self.size > 1:
             return fused(Segment(local, rotated, value, causal=True), scaling)
         new, start = torch.stack((rotated, value)), self.window.stop
@@ -420,7 +420,7 @@ class _Group:
         for count, alike in groupby(self.counts):
             n_rows = len(list(alike))
             end = at + n_rows * count * self.memory.block_size
-            # The first initial block may begin with places that are no tokens.
+            # The first initial block may begin with padding before the text.
             far = pairs[:, :, at:end].unflatten(2, (n_rows, -1)).transpose(1, 2)[..., self.memory.layout.skipped :, :]
             results.append(fused(Segment(query[row : row + n_rows], *far), scaling))
             row, at = row + n_rows, end

@@ -6,8 +6,8 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
   decoding, and up to a chunk more while reading, all at their true distances.
 * Representative tokens are chosen for each key-value head, not for each query head.
 * A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves anew every 512 tokens.
-* As options, blocks are ranked by all of their tokens (``representatives=tokens``), and far keys are packed before
-  the window while decoding (``far_positions=packed``), as TokenSelect (arXiv 2411.02886) has both for single tokens.
+* Two options do for blocks what TokenSelect (arXiv 2411.02886) does for single tokens: rank blocks by all of their
+  tokens (``representatives=tokens``), and pack far keys before the window while decoding (``far_positions=packed``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,10 +35,10 @@ from utaca.sizes import chunks
 def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, description: str = "") -> BlockMemory:
     """Read a document once into a sealed block memory, which serves any number of questions, budgets and policies.
 
-    ``document`` is its text, or token ids [N] that begin with what the chat template puts before it
-    (:meth:`Reader.document`). How it is read depends on ``reader.settings.memory`` alone, which the memory keeps. A
-    ``description`` shows a progress bar. Raises :class:`UserError` for an empty document, for what is neither text nor
-    ids of the vocabulary, and where the document does not fit into the memory that is free.
+    ``document`` is a text, or token ids [N] that begin with what the chat template puts before a document
+    (:meth:`Reader.document`). Reading depends on ``reader.settings.memory`` alone, which the memory keeps. With a
+    ``description``, a progress bar is shown. Raises :class:`UserError` if the document is empty, is neither text nor
+    ids of the vocabulary, or does not fit into free memory.
     """
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
@@ -52,10 +52,10 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
 
 @torch.inference_mode()
 def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] = lambda hidden: None) -> Iterator[int]:
-    """Read a begun memory from token ``start`` on; after every pass of the model, how many tokens are read.
+    """Read the rest of a memory from token ``start``; yield the number of tokens read after each pass of the model.
 
-    ``start`` is 0, or that of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. Whoever
-    takes the passes one by one takes the turn for each (:func:`utaca.settings.machine.in_turn`).
+    ``start`` is 0, or the ``start`` of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. A
+    caller that takes the passes one by one runs each of them under :func:`utaca.settings.machine.in_turn`.
     """
     reader, m, layout, length = memory.reader, memory.settings, memory.layout, len(memory)
     together = chunks(m, memory.clipped)
@@ -63,9 +63,9 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
     reader.rotary.reserve(max(m.n_local, min(length, most) if memory.clipped else length))
     while start < length:
         whole = min(together, (length - start) // m.prefill_chunk)
-        # Chunks that see all before them are as good as one; what leaves the window behind them is far to none of them.
+        # Chunks that see all tokens before them can pass as one: a block that then leaves the window is far to none.
         near = sum(layout.n_far(start + number * m.prefill_chunk) == 0 for number in range(whole))
-        # Side by side go whole chunks of which each leaves the window at a block edge and sees far tokens.
+        # Whole chunks that see far tokens pass side by side if each of them moves the window by whole blocks.
         count = 1 if near or m.prefill_chunk % m.block_size else max(1, whole)
         piece = memory.tokens[start : start + max(near, count) * m.prefill_chunk]
         see(reader.forward(piece[None], Chunks(memory, start, len(piece), count))[0])
@@ -75,11 +75,11 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
 
 @torch.inference_mode()
 def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]) -> BlockMemory:
-    """The memory of ``tokens`` [N], of which the first ``start`` are read: they are copied from ``old``.
+    """A memory of ``tokens`` [N] whose first ``start`` tokens are copied from ``old`` instead of read.
 
-    The first ``start`` tokens of both are equal, ``start`` is where a pass of :func:`passes` ended, and ``mass`` is
-    ``old.attention_mass`` then. A token's keys and values depend on nothing behind its chunk, so that :func:`passes`
-    goes on from there as if it had read all, up to the rounding of passes of other sizes.
+    Both documents begin with the same ``start`` tokens, a pass of :func:`passes` over ``old`` ended at ``start``, and
+    ``mass`` is ``old.attention_mass`` after that pass. A token's keys and values depend on no token after its chunk, so
+    :func:`passes` goes on from ``start`` as if it had read all tokens, up to the rounding of passes of other sizes.
     """
     memory = begun(old.reader, tokens, old.clipped)
     blocks = memory.layout.n_far(start)
@@ -90,7 +90,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
 
 @torch.inference_mode()
 def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
-    """The memory of a document's ``tokens`` [N], none of which was read yet; raises as :func:`prefill`."""
+    """A memory for a document's ``tokens`` [N], none of them read yet; raises :class:`UserError` if they do not fit."""
     m = replace(reader.settings.memory)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
     check_blocks(reader, m, length, chunks(m, clipped))
@@ -107,10 +107,10 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
 
 
 class Chunks:
-    """Attention of ``count`` prefill chunks of the same size, which go into the memory.
+    """Attention of ``count`` prefill chunks of equal size, whose keys and values are written to the memory.
 
-    Each attends to the initial tokens, to the blocks it retrieves, to the window that ends where it begins, and to
-    itself. Several go side by side only where none retrieves; the result is that of one after another.
+    Each chunk attends to the initial tokens, to the blocks it retrieves, to the window that ends where the chunk
+    begins, and to itself. Several chunks share a pass only if none retrieves; the result is as of one after another.
     """
 
     def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:
@@ -128,7 +128,7 @@ class Chunks:
         keys = rotary(keys, range(base, base + keys.shape[1]))
         local = rotary(query, range(base + before, base + before + query.shape[2]))
         local, new_keys, new_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
-        # Of each chunk the ``before`` tokens that its window begins with.
+        # For each chunk, the ``before`` tokens of the window that come before the chunk.
         old_keys, old_values = (x[:, :-size].unfold(1, before, size).permute(1, 0, 3, 2) for x in (keys, values))
         segments = []
         if self.n_far:

@@ -1,4 +1,4 @@
-"""Where a document's keys and values lie: on the reader's device, or in host memory (``reader.memory.storage``)."""
+"""Storage of a document's keys and values: on the reader's device, or in host memory (``reader.memory.storage``)."""
 
 import torch
 from torch import Tensor
@@ -9,16 +9,16 @@ from utaca.layout import Layout
 class Store:
     """Unrotated keys and values of a document's tokens in one layer.
 
-    ``tokens`` [2, G, N, D] holds all of them, keys first. In host memory (``host``), pinned for a GPU, the device holds
-    a copy of the present local window beside it, and gets the blocks of each request. The host must know which, so that
-    each request waits for the device.
+    ``tokens`` [2, G, N, D] holds all of them, keys first. With ``host``, it is in host memory (pinned if the device is
+    a GPU); the device then holds a copy of the present local window, and requested blocks are copied to it. The host
+    must know the ids of these blocks, so each request waits for the device.
     """
 
     def __init__(self, layout: Layout, length: int, heads: int, width: int, like: Tensor, *, host: bool) -> None:
         self._host, self._device = host, like.device
         self._pinned = host and like.is_cuda
         place = torch.device("cpu") if host else like.device
-        # Empty places before the first token and behind the last one make each block a row of one matrix.
+        # Padding before the first token and after the last one makes each block a row of one matrix.
         before, size = layout.skipped, layout.block_size
         rows = -(-(before + length) // size)
         self._rows = torch.empty(2 * heads * rows, size, width, dtype=like.dtype, device=place, pin_memory=self._pinned)
@@ -27,34 +27,34 @@ class Store:
         self._start, self._window = 0, self.tokens if not host else like.new_empty(2, heads, 0, width)
 
     def write(self, start: int, keys: Tensor, values: Tensor) -> None:
-        """Take in tokens [G, T, D], which follow the ``start`` that came before."""
+        """Append ``keys`` and ``values`` [G, T, D] of T tokens, after the ``start`` tokens that were written before."""
         new, end = torch.stack((keys, values)), start + keys.shape[1]
         if not self._host:
             self.tokens[:, :, start:end] = new
             return
-        # Head by head both sides are contiguous, and a copy into pinned memory need not be waited for.
+        # Head by head, both sides are contiguous, so the host need not wait for a copy into pinned memory.
         for target, head in zip(self.tokens[:, :, start:end].flatten(0, 1), new.flatten(0, 1), strict=True):
             target.copy_(head, non_blocking=True)
         self._window = torch.cat((self._window, new), 2)
 
     def leave(self, window_start: int) -> None:
-        """The window has moved on to ``window_start``: let go of the copies before it."""
+        """Free the device's copies of tokens before ``window_start``, to which the window has moved."""
         if self._host:
             self._window, self._start = self._window[:, :, window_start - self._start :].clone(), window_start
 
     def window(self, start: int, end: int) -> Tensor:
-        """Tokens ``start`` to ``end`` [2, G, n, D] on the device, all of the present window or written since."""
+        """Keys and values [2, G, n, D] on the device of tokens ``start`` to ``end``, none before the present window."""
         return self._window[:, :, start - self._start : end - self._start]
 
     def blocks(self, ids: Tensor) -> Tensor:
-        """The blocks ``ids`` [k], in their order, [2, G, k, block_size, D] on the device.
+        """Keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], in the order of ``ids``, on the device.
 
-        The initial tokens are the blocks before 0; the places before the text, see :attr:`Layout.skipped`, hold
-        anything.
+        The initial tokens are the blocks below 0; the entries before the text, see :attr:`Layout.skipped`, have
+        arbitrary values.
         """
         wanted = (self._first + ids.to(self._first.device)).flatten()
         if self._pinned:
-            # By way of pinned memory.
+            # From pinned memory, the copy to the device is asynchronous.
             blocks = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
             blocks = torch.index_select(self._rows, 0, wanted, out=blocks).to(self._device, non_blocking=True)
         else:
