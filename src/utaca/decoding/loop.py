@@ -1,9 +1,9 @@
-"""Decoding: Algorithm 1 of the paper, and fixed budgets, for every method that an answer can be decoded from.
+"""Decoding by Algorithm 1 of the paper, or under fixed budgets, for every method.
 
-One token can be followed from :func:`_decode`, which is the algorithm, through :mod:`utaca.memory.branch` (retrieval)
-and :mod:`utaca.memory.attention` to :mod:`utaca.detection.token_reader` (signals, verdict), and back to
-:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once they have run, so that a
-:class:`Batch` of answers shares the model's passes.
+To follow one token, read :func:`_decode`, which is the algorithm, then :mod:`utaca.memory.branch` (retrieval),
+:mod:`utaca.memory.attention`, :mod:`utaca.detection.token_reader` (signals, verdict) and
+:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once these steps have run, so that the
+answers of a :class:`Batch` share the model's passes.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from utaca.trace import Generation, Token
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
     """Answer ``question`` about the document. Options, ``budget`` among them, are the fields of :class:`Decoding`.
 
-    Raises :class:`UserError` as that does, and :class:`NotFiniteError`, with the tokens so far, if the model's logits
-    are not finite.
+    Raises :class:`UserError` as :class:`Decoding` does, and :class:`NotFiniteError`, with the tokens so far, if the
+    model's logits are not finite.
     """
     return generate_together([Decoding(reading, question, **options)])[0]
 
 
 def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
-    """As :func:`generate`, yielding each token as it is committed."""
+    """As :func:`generate`, but yield each token when it is committed."""
     batch = Batch()
     answer = batch.add(Decoding(reading, question, **options))
     while batch:
@@ -46,11 +46,11 @@ def stream(reading: Reading, question: str, **options: Any) -> Iterator[Token]:
 
 @in_turn
 def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
-    """Answers to several questions, of one document or several of one reader, their steps in shared passes.
+    """Answers to several questions, whose steps share the model's passes; documents may differ, the reader may not.
 
-    Raises :class:`UserError` for documents of several readers. ``seconds`` of each counts the passes that it shared in
-    full. As the rows of a pass round alike only up to the size of a matrix product, low bits depend on what is decoded
-    together.
+    Raises :class:`UserError` if the list is empty or the documents have several readers. ``seconds`` of an answer
+    counts shared passes in full. Rounding depends on the size of a matrix product, so the low bits of results depend on
+    which answers are decoded together.
     """
     if not decodings or not all(isinstance(each, Decoding) for each in decodings):
         raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
@@ -64,8 +64,8 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
 class Batch:
     """Answers under way that share the model's passes (continuous batching).
 
-    Answers are added and dropped at any time between passes; documents may differ, the reader is one. A program drives
-    any number of them so::
+    Answers can be added and dropped between any two passes; their documents may differ, their reader may not. A program
+    drives any number of answers like this::
 
         batch = Batch()
         answer = batch.add(Decoding(memory, question, budget=32))
@@ -75,9 +75,9 @@ class Batch:
             ...  # batch.add and batch.drop as requests come and go
         answer.result()  # the Generation, or the error that ended it
 
-    Methods may be called from any thread: one works at a time, and takes turns with :func:`generate` and
+    Methods may be called from any thread: one call runs at a time, and takes turns with :func:`generate` and
     :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends that answer alone. An error of a pass,
-    such as a lack of memory, is raised by :meth:`step` and changes no answer: drop some and step again.
+    such as a lack of memory, is raised by :meth:`step` and changes no answer: drop some answers and step again.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class Batch:
     def add(self, decoding: Decoding) -> OpenAnswer:
         """Begin an answer; its question is read by the next passes.
 
-        Raises :class:`UserError` for another reader than that of the answers under way.
+        Raises :class:`UserError` if the answers under way have another reader.
         """
         if any(answer.decoding.reading.reader is not decoding.reading.reader for answer in self.answers):
             raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
@@ -104,16 +104,16 @@ class Batch:
 
     @in_turn
     def drop(self, answer: OpenAnswer) -> None:
-        """End an answer as it is; no effect if it is not under way. Its ``generation`` has the tokens so far."""
+        """End an answer early; no effect if it is not under way. ``answer.generation`` keeps the tokens so far."""
         if answer in self.answers:
             self.answers.remove(answer)
-            # Frees what the answer is decoded from.
+            # This frees the state that the answer is decoded from.
             answer.planned = []
             answer.events.close()
 
     @in_turn
     def step(self) -> list[tuple[OpenAnswer, Token]]:
-        """Run the planned steps of all answers in shared passes; the tokens that were committed, with their answers.
+        """Run the planned steps of all answers in shared passes; return each committed token with its answer.
 
         Steps of one size and kind share one pass. An answer commits no token while it reads its question, or if a token
         must be decoded again. Answers that end leave the batch.
@@ -132,8 +132,8 @@ class Batch:
 class OpenAnswer:
     """An answer under way in a :class:`Batch`.
 
-    ``generation`` has the tokens committed so far; its ``finish`` is "" until the answer ends. ``error`` is what ended
-    it, if not its last token. ``planned`` are the steps that it wants run next; none once it has ended.
+    ``generation`` has the tokens committed so far; its ``finish`` is "" until the answer ends. ``error`` is the
+    exception that ended the answer, if any. ``planned`` are the steps to run next; none once the answer has ended.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -145,7 +145,7 @@ class OpenAnswer:
         self.events = _decode(decoding, self.generation)
 
     def advance(self) -> list[Token]:
-        """Go on from the planned steps, which have run, to the next ones; the tokens committed meanwhile."""
+        """Go on after the planned steps have run, up to the next ones; return the tokens committed in between."""
         tokens: list[Token] = []
         self.planned = []
         try:
@@ -170,7 +170,7 @@ class OpenAnswer:
 
 
 def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
-    """Algorithm 1: yields steps to be run, all that may share a pass, and each token once it is committed."""
+    """Algorithm 1: yield lists of steps for the caller to run, which may share a pass, and each committed token."""
     reader, q = d.reading.reader, d.question
     prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(q)
     answer = TokenReader(reader, generation, d.trigger.detector if d.trigger else None, measured=d.measured)
@@ -199,7 +199,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
                 steps = [state.plan(tokens, k)]
                 yield steps
                 step, token = steps[0], answer.read(steps[0], choose)
-            # Nothing was committed, so that committing the other pass is all that the rollback is.
+            # The first pass was not committed, so committing the other pass completes the rollback.
             token.tentative, token.gdm, token.intervened = first, first.gdm, first.intervened
         elif d.policy is not None:
             k = _checked(d.policy, d.policy.update(k, k_max, first), 1, k_max)
@@ -213,7 +213,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
 
 
 def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> int:
-    """The budget of a policy or trigger; raises :class:`UserError` if a step cannot have it."""
+    """``budget`` of a policy or trigger; raises :class:`UserError` unless it is an int from ``least`` to ``most``."""
     if not isinstance(budget, int) or not least <= budget <= most:
         kind = "policy" if isinstance(source, Policy) else "trigger"
         raise UserError(f"{kind} {source} gave budget {budget!r}, but it must be a whole number from {least} to {most}")

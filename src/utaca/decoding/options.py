@@ -22,17 +22,17 @@ class State(Protocol):
         """A step that passes ``tokens`` [T] under a ``budget``, not yet run."""
 
     def run(self, steps: Sequence[Any]) -> None:
-        """Run steps of one size, of states of this kind, together if they can be."""
+        """Run steps of one size, all on states of this class, in one pass of the model if possible."""
 
     def commit(self, step: Any) -> None:
-        """Make a step that has run part of the state."""
+        """Add the tokens of a ``step`` that has run to the state."""
 
 
 class Reading(Protocol):
     """A document that was read by a method.
 
-    ``adjustable``: a step may have another budget than the last one, so that a trigger can widen it. ``block_size`` is
-    1 if budgets count tokens. ``budget`` is that of decodings that name none; None: each must name one.
+    ``adjustable``: the budget may change from step to step, so that a trigger can expand it. ``block_size`` is 1 if
+    budgets count tokens. ``budget`` is the budget of decodings that name none; None: each decoding must name one.
     """
 
     reader: Reader
@@ -43,19 +43,19 @@ class Reading(Protocol):
     def begin(
         self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
     ) -> tuple[State, list[tuple[Tensor, int]], Tensor]:
-        """A state for a ``prompt`` [T] and ``new`` tokens after it, under ``budget`` blocks at most.
+        """Return a state with room for a ``prompt`` [T] and ``new`` tokens, under a budget of ``budget`` at most.
 
-        Also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the first
-        step of decoding passes.
+        Return also the pieces of the prompt that must be committed first, each with its budget, and the tokens that the
+        first step of decoding passes.
         """
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Nucleus sampling: softmax at ``temperature``, the fewest best tokens that hold ``top_p`` of it.
+    """Nucleus sampling at ``temperature``: from the fewest best tokens whose probabilities sum to ``top_p``.
 
-    Every step draws one number from the seed's stream and applies it to each of its passes, so a rollback that changes
-    nothing in the logits changes no token, and paired and sequential decoding draw alike.
+    Every step draws one number from the seed's stream and applies it to each of its passes, so a rollback that leaves
+    the logits as they are changes no token, and expanding in the same pass or in a further one draws the same token.
     """
 
     temperature: float = 1.0
@@ -72,7 +72,7 @@ class Sampling:
             raise UserError("sampling: top_p must be above 0 and at most 1")
 
     def draws(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        """Choosers, one a step, without end; a chooser maps logits [V] to the token's id []."""
+        """Yield one function per step, without end; each maps logits [V] to the id [] of the drawn token."""
         generator = torch.Generator().manual_seed(self.seed)
         while True:
             yield partial(self._choose, torch.rand((), generator=generator, dtype=torch.float64).item())
@@ -82,34 +82,34 @@ class Sampling:
         before = best.values.cumsum(-1) - best.values
         kept = torch.where(before < self.top_p, best.values, 0.0)
         reached = kept.cumsum(-1)
-        # The last kept token at the latest, whatever rounding does to the sum.
+        # Rounding of the sums must not lead beyond the last kept token.
         place = (reached <= number * reached[-1]).sum().clamp(max=(kept > 0).sum() - 1)
         return best.indices[place]
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How one question about a document is answered.
+    """A question about a document, and the options of its answer.
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
-    * ``question``: any text, or the token ids of all that follows the document, the template's closing with them, as
-      a tuple. It is read in chunks, each under the ``question_budget`` of the reader's memory, which may be the
-      answer's budget; if it is 0, and the ``prefill_budget`` too, only its last token retrieves blocks.
-    * ``budget``: blocks that every step retrieves (InfLLM), or a budget for each step, the last one for all further
-      steps; with a policy, K_max. A method of another kind counts tokens, and has a default.
-    * ``policy`` and ``trigger``: UT-ACA. The first token is decoded under K_max, the policy sets the budget after each
-      accepted token, and a token below K_max that the trigger expands is rolled back and decoded again under K_max, or
-      the budget that the policy expands to; it is then accepted (paper, algorithm 1). The paper's trigger is
-      :class:`utaca.Detected`.
-    * ``max_new_tokens``: the longest answer, the end token included.
-    * ``sampling``: how tokens are drawn; greedy without.
-    * ``expanded``: with a fixed budget, decode every token under so many blocks too, in the same pass and uncommitted
-      (:attr:`Token.probe`).
-    * ``measured``: measure every signal of every token, as a detector makes it measure those that it looks at.
-    * ``prefix``: what the answer begins with; it is read with the question, and is no part of the result.
+    * ``question``: a text, or a tuple of the token ids of all that follows the document, including the chat template's
+      closing. The question is read in chunks under the ``question_budget`` of the reader's memory, which may stand for
+      the answer's budget; if this and the ``prefill_budget`` are 0, only the question's last token retrieves blocks.
+    * ``budget``: number of blocks that every step retrieves (InfLLM), or one budget per step, the last one for all
+      further steps; with a policy, K_max. Methods without blocks count tokens, and have a default.
+    * ``policy`` and ``trigger``: UT-ACA (paper, algorithm 1). The first token is decoded under K_max; after each
+      accepted token, the policy sets the budget. If the trigger expands a token that was decoded below K_max, the token
+      is rolled back, decoded again under K_max or the budget that the policy expands to, and then accepted. The paper's
+      trigger is :class:`utaca.Detected`.
+    * ``max_new_tokens``: most tokens of the answer, the end token included.
+    * ``sampling``: how tokens are drawn; None: greedily.
+    * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
+      committing (:attr:`Token.probe`); 0: do not.
+    * ``measured``: measure all signals of every token, not only those that a detector reads.
+    * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.
 
-    Raises :class:`UserError` for options that contradict each other or are out of range, and for a detector that was
-    not trained for this reader.
+    Raises :class:`UserError` if options contradict each other or are out of range, or if the detector was not trained
+    for this reader.
     """
 
     reading: Reading

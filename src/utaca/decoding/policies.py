@@ -11,9 +11,9 @@ from utaca.trace import Token
 class Policy:
     """An update policy; derive from it and write :meth:`update` to bring your own.
 
-    A policy is pure: what it returns depends on its arguments alone, and it keeps nothing from call to call. The token
-    has its margin, its GDM (None without a detector) and all else of its pass. Decoding raises :class:`UserError` for a
-    budget out of range.
+    A policy is pure: the returned budget depends on the arguments alone, and no state is kept from call to call. The
+    token holds its margin, its GDM (None without a detector) and the other results of its pass. Decoding raises
+    :class:`UserError` if the returned budget is out of range.
     """
 
     def update(self, k: int, k_max: int, token: Token) -> int:
@@ -41,14 +41,14 @@ class Set(_Counted):
 
 
 class Sub(_Counted):
-    """Sub.n: the next token gets ``n`` blocks less, at least 1."""
+    """Sub.n: the next token gets ``n`` blocks fewer than the accepted one, but at least 1."""
 
     def update(self, k: int, k_max: int, token: Token) -> int:
         return max(1, k - self.n)
 
 
 def parse(text: str) -> Policy:
-    """The policy written as ``set.N`` or ``sub.N``; :class:`UserError` for anything else."""
+    """The policy written as ``set.N`` or ``sub.N``; raises :class:`UserError` for any other text."""
     match = re.fullmatch(POLICY, text)
     if match is None:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Triggers: what expands the budget of a token (paper, algorithm 1), and what a detector is compared with."""
+"""Triggers, which decide whether to expand a token's budget (paper, algorithm 1): the detector and its baselines."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from utaca.trace import Token
 
 
 class Trigger:
-    """What expands the budget of a token; derive from it and write :meth:`expands` to bring your own.
+    """Decides whether a token's budget is expanded; derive from it and write :meth:`expands` to bring your own.
 
-    A token that is decoded under a budget ``k`` below K_max is shown to the trigger. If it expands, the token is rolled
-    back and decoded again under the budget that the policy expands to. A trigger is pure, like a policy: one object
-    serves any number of answers. A ``detector`` reads every token before :meth:`expands` is called.
+    Each token that was decoded under a budget ``k`` below K_max is passed to :meth:`expands`. If that returns True, the
+    token is rolled back and decoded again under the budget that the policy expands to. A trigger is pure, like a
+    policy: one object serves any number of answers. The ``detector``, if any, judges every token before that call.
     """
 
     detector: Detector | None = None
 
     def second_budget(self, k: int, k_max: int) -> int:
-        """Another budget, up to ``k_max``, that the token is decoded under in the same pass; 0: none.
+        """Another budget, up to ``k_max``, under which the token is also decoded in the same pass; 0: none.
 
         If the policy expands to this budget, the second step is the expansion, which then needs no pass of its own.
         """
         return 0
 
     def expands(self, step: int, token: Token, second: Token | None) -> bool:
-        """Whether the token of a ``step`` (from 0) is decoded again; ``second`` is that of :meth:`second_budget`."""
+        """Whether to decode the token of ``step`` (from 0) again; ``second``: the one under :meth:`second_budget`."""
         raise TypeError(f"{type(self).__name__} must have a method expands(step, token, second)")
 
 
@@ -57,9 +57,9 @@ class Margin(Trigger):
 
 @dataclass(frozen=True)
 class Agreement(Trigger):
-    """Expand the tokens that are others under K_max: token agreement, which imitates K_max token by token.
+    """Expand the tokens that differ from those under K_max: token agreement, which imitates K_max token by token.
 
-    With ``blocks``, the tokens that are others under so many blocks, which costs a second, small row of the pass.
+    With ``blocks``, compare with the token under this many blocks instead, which costs a second, small row of the pass.
     """
 
     blocks: int = 0
@@ -77,7 +77,7 @@ class Agreement(Trigger):
 
 @dataclass(frozen=True)
 class Every(Trigger):
-    """Expand every ``n``-th step, whatever its token; 0: none. What a detector is compared with at its own rate."""
+    """Expand every ``n``-th step, whatever its token (0: no step): a baseline at the expansion rate of a detector."""
 
     n: int
 
@@ -119,6 +119,6 @@ def _at_least_0(trigger: Trigger, number: int) -> None:
 
 
 def parse(text: str) -> Trigger | None:
-    """The trigger that config writes so (:func:`utaca.settings.schema.trigger_parts`); None: that names a detector."""
+    """The trigger that ``text`` means in a config (:func:`utaca.settings.schema.trigger_parts`); None: a detector."""
     name, number = trigger_parts(text) or (None, 0)
     return Agreement(number) if name == AGREEMENT else Every(number) if name else None

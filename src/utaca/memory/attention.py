@@ -50,7 +50,7 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
 
 
 def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The attention over all keys, of which each part saw some: outputs [B, H, T, D] and log-sum-exps [B, H, T]."""
+    """Attention over the keys of all ``parts``; each part is an output [B, H, T, D] and a log-sum-exp [B, H, T]."""
     if len(parts) == 1:
         return parts[0]
     rows, _, length, _ = parts[0][0].shape
@@ -131,15 +131,15 @@ def products(query: Tensor, keys: Tensor, scaling: float = 1.0) -> Tensor:
 
 
 def causal_mask(new: int, total: int, device: torch.device) -> Tensor:
-    """Which of ``total`` keys each of the last ``new`` tokens sees: itself and those before it, [new, total]."""
+    """Bool mask [new, total]: which of ``total`` keys each of the last ``new`` tokens sees, itself and earlier ones."""
     return torch.ones(new, total, dtype=torch.bool, device=device).tril(total - new)
 
 
 def best(scores: Tensor, count: int) -> Tensor:
-    """Places [..., count] of the best of ``scores`` [..., n], ascending; of equals the lower places; all n at most.
+    """Indices [..., count] of the highest ``scores`` [..., n], ascending; lower indices win ties; at most n of them.
 
-    Scores that are NaN sort first on purpose: they propagate to the logits, where ``NotFiniteError`` is raised. No
-    shape depends on a score, so that nothing waits for the device.
+    NaN scores rank first on purpose: they propagate to the logits, for which ``NotFiniteError`` is raised. No shape
+    depends on the value of a score, so that the host never waits for the device.
     """
     count = min(count, scores.shape[-1])
     if count == 0:
@@ -164,10 +164,10 @@ def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
 
 
 def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
-    """Retrieval scores [R, blocks] of R queries [R, H, D], rotated to InfLLM's clipped distance (its section 3.2).
+    """Retrieval scores [R, blocks] of R queries [R, H, D], which are at the clipped distance (InfLLM, section 3.2).
 
-    A block's score is a sum over all H heads: the dot product of each head's query with the block's representative of
-    the head's key-value head, of which there are G. ``representatives`` are parts, joined along the blocks: each is
+    A block's score is the sum, over all H query heads, of the dot product of the head's query with the block's
+    representative for the key-value head (one of G). ``representatives`` are parts, joined along the blocks: a part is
     [G * D, blocks] for all queries, or [R, G * D, blocks] with one matrix per query; the first is for all queries.
     """
     groups = len(representatives[0]) // query.shape[-1]
@@ -189,8 +189,8 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
-        # Products in the type of the keys: a step reads all keys, and to widen them costs more than to multiply them.
-        # Head by head, as a batched product copies keys that are a part of a document's.
+        # The products are in the keys' type: a step reads all keys, and widening them would cost more than the product.
+        # They are computed head by head, because a batched product would copy keys that are a slice of a document's.
         logits = [torch.stack([head @ each.mT for head, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
         p = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))

@@ -84,7 +84,7 @@ class BlockMemory:
         return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]
 
     def fill(self, layer: int, tokens: Tensor, representatives: Tensor, attention_mass: Tensor) -> None:
-        """Take over what another memory has of a layer behind its first tokens [2, G, n, D], all that were read."""
+        """Fill an empty layer: its first n ``tokens`` [2, G, n, D], and what the layer held when these were read."""
         store = self.stores[layer]
         store.write(0, *tokens.to(self.reader.device))
         store.leave(self.layout.window_start(tokens.shape[2]))
@@ -92,10 +92,10 @@ class BlockMemory:
         self.attention_mass[layer] = attention_mass.to(self.reader.device)
 
     def scores(self, layer: int, query: Tensor, n_far: int, *later: Tensor) -> Tensor:
-        """Retrieval scores [R, blocks] for queries [R, H, T, D] at the clipped distance, the T of a row together.
+        """Retrieval scores [R, blocks] for queries [R, H, T, D] at the clipped distance, one score per T queries.
 
-        Of the document's first ``n_far`` blocks, and of ``later`` ones behind them: their representatives as
-        :func:`block_scores` takes them, or their keys as :func:`token_scores` does.
+        The blocks are the document's first ``n_far``, then the ``later`` blocks, which are given by representatives (as
+        for :func:`block_scores`) or by keys (as for :func:`token_scores`).
         """
         if self.settings.representatives != TOKENS:
             return block_scores(query.mean(2), self.representatives[layer][:, :n_far], *later)
@@ -195,7 +195,7 @@ class Branch:
                 self._represent(step)
 
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
-        """Unrotated keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], of the first ``n_far``."""
+        """Unrotated keys and values [2, G, k, block_size, D] of blocks ``ids`` [k], all among the first ``n_far``."""
         store, n_whole = self.memory.stores[layer], self.n_whole
         if n_far <= n_whole:
             return store.blocks(ids)
@@ -205,7 +205,7 @@ class Branch:
         return pairs
 
     def _keep(self, first: int, pairs: Tensor, layers: slice = slice(None)) -> None:
-        """Keep unrotated ``pairs`` [layers, 2, G, T, D] of token ``first`` of the text on, as far as the tail goes."""
+        """Copy into the tail what it covers of unrotated ``pairs`` [layers, 2, G, T, D] from token ``first`` on."""
         first -= self.memory.layout.first_token(self.n_whole)
         tail = self.tail[layers].flatten(3, 4)[..., max(0, first) : max(0, first + pairs.shape[3]), :]
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])
@@ -339,7 +339,7 @@ class _Group:
         branch = self.branches[0]
         self.memory, self.n_far, self.scale, self.size = branch.memory, first.n_far, branch.scale, first.size
         layout, rotary, dtype = self.memory.layout, branch.reader.rotary, branch.window.dtype
-        # The window is one for all rows: of branches that have parted, up to the document's end.
+        # The part of the window that all rows share: if branches have diverged, it ends with the document.
         shared = max(first.start, len(self.memory) - branch.start) if first.size == 1 else first.behind
         self.window = slice(first.start, shared)
         self.tails = [step.behind - shared for step in steps]
@@ -363,7 +363,7 @@ class _Group:
             self.to_pack = rotary.at(torch.cat(before).clamp(min=0), dtype)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, ...]:
-        """As :meth:`Pass.attend`; with it rotated keys and queries, log-sum-exp, and blocks chosen of all scores."""
+        """As :meth:`Pass.attend`; also rotated keys and queries, log-sum-exp, chosen blocks and all blocks' scores."""
         rows, heads, length, _ = query.shape
         local, rotated = self.to_place(torch.cat((query, key), 1)).split((heads, key.shape[1]), 1)
         parts = []
@@ -406,7 +406,7 @@ class _Group:
         return attention([Segment(local, *pairs, self.seen)], scaling)
 
     def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-        """Attention to the initial tokens and each row's best blocks, by rows that have equally many side by side."""
+        """Attention to the initial tokens and each row's best blocks; rows of equally many blocks attend together."""
         branch, ids = self.branches[0], torch.cat((self.initial.expand(len(chosen), -1), chosen), 1)
         if min(self.counts) < max(self.counts):
             rows = zip(ids, self.counts, strict=True)

@@ -1,6 +1,6 @@
 """Every context-management method of the paper's long-context table behind one interface.
 
-A method is a file here, named like the method, and a class in it whose fields are its settings.
+Each method has a file here of the method's name, with a class whose fields are the method's settings.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ METHODS: dict[str, Any] = {
     for kind in vars(module).values()
     if getattr(kind, "__module__", "") == module.__name__ and "name" in vars(kind)
 }
-"""Their classes by name."""
+"""Classes of the methods, by name."""
 
 
 def build(name: str, settings: Mapping[str, Any]) -> Any:
-    """The method ``name`` under the given settings, its own defaults for the others.
+    """The method ``name`` with the given ``settings``, and the defaults of its class for all other settings.
 
-    Raises :class:`UserError`, in one sentence, for a method or setting that does not exist, for a value of another
-    type, and for a budget that the method cannot meet.
+    Raises :class:`UserError`, in one sentence, if the method or a setting does not exist, if a value has the wrong
+    type, or if the method cannot meet the budget.
     """
     if name not in METHODS:
         raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
@@ -36,13 +36,13 @@ def build(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The method of an operating point: its settings of the config, and the point's budget where it names one.
+    """The method of an operating point: the method's settings in the config, with the point's budget if it names one.
 
-    Raises :class:`UserError` for settings that the method does not know and budgets that it cannot meet.
+    Raises :class:`UserError` if the method does not know a setting or cannot meet the budget.
     """
     named = {name: value for name in ("budget", "policy") if (value := getattr(point, name))}
     if point.adaptive and not point.detected:
-        # The variant of a detector is no part of what is decoded: its file is.
+        # The name of a detector's variant does not change what is decoded: the detector's file does.
         named["trigger"] = point.trigger
     if point.base:
         named["base"] = build(point.base, methods.get(point.base, {}))

@@ -14,10 +14,10 @@ from utaca.methods.snapkv import SnapKV, before_window
 class AdaKV(SnapKV):
     """As :class:`SnapKV`, but heads whose attention is spread wide keep more keys than those that focus on few.
 
-    Feng et al., arXiv 2407.11550; FFY0/AdaKV, MIT. The best votes of all heads of a layer together say how many each
-    head keeps; ``floor`` is the share of the budget that is dealt out evenly. ``safeguard`` mixed: a head's number is
-    the mean of its count and the even share, weighted by ``floor`` (official); least: it keeps at least so much of the
-    even share, window included (kvpress). ``budget`` is the mean over heads, up to rounding.
+    Feng et al., arXiv 2407.11550; FFY0/AdaKV, MIT. A head's count is how many of the layer's best votes are its keys;
+    ``floor`` is the share of the budget that is divided evenly. ``safeguard`` mixed: a head keeps the mean of its count
+    and the even share, weighted by ``floor`` (official); least: a head keeps at least ``floor`` of the even share,
+    window included (kvpress). ``budget`` is the mean number of keys over heads, up to rounding.
     """
 
     name: ClassVar[str] = "adakv"
@@ -43,6 +43,6 @@ class AdaKV(SnapKV):
             counts = (counts * (1 - self.floor) + even * self.floor).round()
         ranked = votes.sort(descending=True, stable=True).indices[:, : int(counts.max())]
         beyond = torch.arange(ranked.shape[1], device=votes.device) >= counts[:, None]
-        # Those that the head does not keep sort behind the others, which ascend.
+        # Keys that the head does not keep sort after the kept ones, which ascend.
         ranked = ranked.masked_fill(beyond, votes.shape[1]).sort().values
         return before_window(ranked.where(ranked < votes.shape[1], -1), query, keys)

@@ -12,7 +12,7 @@ from utaca.readers.load import Reader
 
 @dataclass(frozen=True)
 class ClosedBook(FullAttention):
-    """The question without the document: the floor, what the reader knows or guesses."""
+    """The question without the document: the lowest baseline, what the reader knows or guesses."""
 
     name: ClassVar[str] = "closed_book"
 
@@ -21,7 +21,7 @@ class ClosedBook(FullAttention):
         return self.name
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
-        """The chat template's opening alone; all else is dropped."""
+        """Token ids of the chat template's opening alone, and the number of all other tokens, which are dropped."""
         opening, tokens = reader.encode_document(""), super().tokens(reader, document, room)[0]
         self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
         return opening, len(tokens) - len(opening)

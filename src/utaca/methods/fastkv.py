@@ -1,4 +1,4 @@
-"""FastKV: SnapKV, and the deeper layers read only the tokens that a middle layer selects."""
+"""FastKV: SnapKV, but the deeper layers read only the tokens that a middle layer selects."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from utaca.readers.load import Reader
 
 @dataclass
 class Lower(Dense):
-    """A document that has passed the full layers: their pairs, and what the last of them gave, ``hidden`` [N, D]."""
+    """A document that has passed the full layers: their pairs, and the last full layer's ``hidden`` states [N, D]."""
 
     hidden: Tensor
 
 
 class Propagating(Compressed):
-    """``reached``: ids of the prompt's tokens that reach the deeper layers, ascending."""
+    """An answer under FastKV; ``reached`` [n]: ids of the prompt's tokens that reach the deeper layers, ascending."""
 
     def __init__(self, reading: Lower, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -69,21 +69,21 @@ class Propagating(Compressed):
 
 @dataclass(frozen=True)
 class FastKV(SnapKV):
-    """As :class:`SnapKV` with ``heads`` kv, but layers behind ``tsp_layer`` see ``tsp_length`` tokens of the prompt.
+    """As :class:`SnapKV` with ``heads`` kv, but layers after ``tsp_layer`` see ``tsp_length`` tokens of the prompt.
 
-    Jo et al., arXiv 2502.01068; dongwonjo/FastKV, MIT (its mode "constant"). The votes of that layer's key-value heads
-    are added up; the hidden states of the best tokens and of the last ``window`` go on, at true positions, the others'
-    do not (token-selective propagation). Every layer keeps ``budget`` of the tokens that reach it, each key-value head
-    its own. ``tsp_layer`` is meant for readers of ``depth`` layers; others get as large a share of full layers, rounded
-    up (15 of 32: the first half). The answer's tokens are added, none is evicted; the budget counts without them. What
-    a document costs the deeper layers depends on the question and is part of the answer's time, not of the prefill's.
+    Jo et al., arXiv 2502.01068; dongwonjo/FastKV, MIT (its mode "constant"). In ``tsp_layer``, the votes of all
+    key-value heads are added up; only the hidden states of the best tokens and of the last ``window`` go on to deeper
+    layers, at true positions (token-selective propagation). In every layer, each key-value head keeps ``budget`` of the
+    tokens that reach the layer. ``tsp_layer`` is for readers of ``depth`` layers; other readers get the same share of
+    full layers, rounded up (15 of 32: the first half). The answer's tokens are all kept, outside the budget. The deeper
+    layers' work on a document depends on the question, so it counts to the answer's time, not to the prefill's.
     """
 
     name: ClassVar[str] = "fastkv"
     state = Propagating
 
-    # The paper's budget in every layer, for which as many tokens must reach the deeper ones (the source's 2,048 would
-    # not do); layer, window and kernel as in the source.
+    # The paper's budget in every layer, so at least as many tokens must reach the deeper layers (the source's 2,048 are
+    # too few); layer, window and kernel as in the source.
     budget: int = 4096
     window: int = 8
     heads: str = "kv"
@@ -104,7 +104,7 @@ class FastKV(SnapKV):
         self.require(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
 
     def full(self, layers: int) -> int:
-        """How many of so many layers see the whole prompt."""
+        """Number of the reader's ``layers`` that see the whole prompt."""
         return -(-(self.tsp_layer + 1) * layers // self.depth)
 
     @property

@@ -14,7 +14,7 @@ from utaca.readers.load import Reader
 
 
 class _Frequencies(MethodState):
-    """``kept``: the cache, unrotated, a layer each."""
+    """An answer under FreqKV; ``kept`` is the cache, one unrotated :class:`Pairs` per layer."""
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
@@ -48,14 +48,14 @@ class _Frequencies(MethodState):
 
 @dataclass(frozen=True)
 class FreqKV(StreamingMethod):
-    """Whenever the cache is full its keys and values, as signals over the sequence, lose their high frequencies.
+    """Whenever the cache is full, its keys and values, as signals over the sequence, lose their high frequencies.
 
-    Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` tokens stay; the others
-    are transformed by the cosine transform, the lowest ``ratio`` of its coefficients are kept and transformed back to
-    as many entries, then new tokens fill the cache again: what is old is compressed over and over. All heads and layers
-    alike; keys and queries are at their places in the cache; chunks change memory alone. ``budget`` is the cache's size
-    after a compression, as the paper counts, from which it grows to :attr:`size`; a step's nominal tokens are the
-    cache's present size. The source trains its reader for this; here no reader is.
+    Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` entries stay; of the
+    others' cosine transform, the lowest ``ratio`` of coefficients is transformed back to as many entries. New tokens
+    then fill the cache again, so old tokens are compressed repeatedly. All heads and layers do the same; positions are
+    indices in the cache; ``chunk`` changes the memory used, not the answers. ``budget`` is the cache's size after a
+    compression, as in the paper; the cache then grows to :attr:`size`. A step's nominal tokens are the cache's present
+    size. The source trains its reader for this method; here no reader is trained.
     """
 
     name: ClassVar[str] = "freqkv"

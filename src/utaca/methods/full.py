@@ -1,4 +1,4 @@
-"""Full attention without context management: the row that all others are compared with."""
+"""Full attention without context management: the baseline of all other methods."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -18,7 +18,7 @@ class Everything(Continuation):
 class FullAttention(DenseMethod):
     """Every token attends to every token before it, at true positions.
 
-    It has no budget: nominal are all keys. ``budget`` is kept for the interface and must be 0.
+    The method has no budget: all keys are nominal tokens. ``budget`` exists for the interface and must be 0.
     """
 
     name: ClassVar[str] = "full"

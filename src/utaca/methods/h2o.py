@@ -13,7 +13,7 @@ from utaca.readers.load import Reader
 
 
 class HeavyHitters(MethodState):
-    """``kept``: the pairs that are left, [G, n, D], ``tokens``: their ids, ``mass``: what they were given, [G, n]."""
+    """Per layer, the pairs ``kept`` [1, G, n, D], their ``tokens``' ids [G, n] and their attention ``mass`` [G, n]."""
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
@@ -51,12 +51,12 @@ class HeavyHitters(MethodState):
 class H2O(StreamingMethod):
     """After every pass each key-value head evicts, for good, all but ``budget`` tokens.
 
-    Zhang et al., arXiv 2306.14048; FMInference/H2O (written from its description). Kept are the latest tokens and, of
-    those before them, the heavy hitters: those that all queries so far together gave most attention; ``heavy`` is their
-    share of the budget. The query heads of a group add up (the released code has no grouped queries). Keys and queries
-    are at their places in the cache (its streaming variant), so any length is within the reader's reach. A pass is a
-    chunk of the document, the question or a token of the answer, and sees itself beside the cache; the released code
-    reads the prompt whole, which needs its [N, N] logits, and so ``chunk`` changes what is evicted.
+    Zhang et al., arXiv 2306.14048; FMInference/H2O (written from its description). A head keeps the latest tokens and,
+    among earlier ones, the heavy hitters: the tokens with most attention from all queries so far; ``heavy`` is their
+    share of the budget. The attention of a group's query heads is added up (the released code has no grouped queries).
+    Positions are indices in the cache (the code's streaming variant), so the reader can read a text of any length. A
+    pass is a chunk of the document, the question or one answer token, and attends to the cache and itself. The released
+    code reads the prompt in one pass, which needs [N, N] logits; here ``chunk`` changes which tokens are evicted.
     """
 
     name: ClassVar[str] = "h2o"
@@ -80,5 +80,5 @@ class H2O(StreamingMethod):
 
     @property
     def recent(self) -> int:
-        """The latest tokens that are always kept."""
+        """Number of latest tokens, which are always kept."""
         return self.budget - int(self.budget * self.heavy)

@@ -17,10 +17,10 @@ BLOCKS = "blocks"
 
 @dataclass(frozen=True)
 class InfLLM(Method):
-    """Block memory under one budget for all tokens; :mod:`utaca.memory` says how blocks are made and found.
+    """Block memory under one budget for all tokens; :mod:`utaca.memory` forms the blocks and retrieves them.
 
-    Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and the rest are the
-    reader's (``reader.memory``).
+    Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and all else are
+    settings of the reader (``reader.memory``).
     """
 
     name: ClassVar[str] = "infllm"

@@ -13,8 +13,8 @@ from utaca.methods.bases.method import MethodState
 
 
 class _Blocks(Continuation):
-    """``kernels``: the kernels of all tokens so far, [1, G, kernels, D] a layer; ``blocks``: those chosen by the latest
-    pass, [G, k] a layer where it was sparse."""
+    """An answer under InfLLM-V2. Per layer, ``kernels`` [1, G, kernels, D] are the kernels of all tokens so far, and
+    ``blocks`` [G, k] the ids of the blocks that the latest sparse pass chose."""
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -29,7 +29,7 @@ class _Blocks(Continuation):
         kernels = self._extend(layer, n)
         shares = (products(query, kernels)[0, :, 0] * scaling).softmax(-1)
         scores = m.rank(shares.unflatten(0, (kernels.shape[1], -1)).sum(1), blocks)
-        # A step's budget may be too small for the first blocks; the latest ones are in whatever it is.
+        # A step's budget may be too small for all first blocks; the latest blocks are chosen under any budget.
         scores[:, : min(m.initial, count - local)] = torch.inf
         scores[:, blocks - local :] = torch.inf
         self.blocks[layer] = best(scores, count)
@@ -39,7 +39,7 @@ class _Blocks(Continuation):
         return self.attend_to(layer, query, tokens.where(tokens < n, -1), scaling)
 
     def _extend(self, layer: int, n: int) -> Tensor:
-        """The kernels of a layer, those added that the first ``n`` tokens have completed."""
+        """All kernels of a layer, after adding those that the first ``n`` tokens have completed."""
         m, have = self.method, self.kernels[layer].shape[2]
         if n >= have * m.stride + m.kernel:
             keys = self.since(layer, have * m.stride).keys
@@ -53,12 +53,12 @@ class InfLLMV2(DenseMethod):
     """Each key-value head attends to the first blocks, to the latest, and to those whose kernels suit its queries.
 
     MiniCPM4, arXiv 2506.07900; OpenBMB/infllmv2_cuda_impl, Apache-2.0; here applied without its training. A kernel is
-    the mean of ``kernel`` rotated keys, one every ``stride`` tokens. While decoding, the softmax over all kernels is
-    taken for each query head and summed over those of a key-value head; a block's score is the largest of the kernels
-    that touch it. The ``initial`` first blocks and those of the ``window``, the present one among them, are always in;
-    ``budget`` and ``window`` tokens are attended to together, the first blocks counting into the budget. Positions are
-    true ones. Prompts are read by full attention, though the trained model's are read sparsely too, and contexts
-    shorter than ``dense_below`` are decoded so. The normaliser of the softmax is exact, not from coarser kernels.
+    the mean of ``kernel`` rotated keys, one every ``stride`` tokens. While decoding, each query head's softmax over all
+    kernels is summed over the query heads of a key-value head; a block's score is the largest sum among the kernels
+    that overlap it. The first ``initial`` blocks and the blocks of the ``window``, with the present one, are always
+    attended to. A step attends to ``budget`` + ``window`` tokens; the first blocks count into the budget. Positions are
+    true ones. Prompts are read by full attention (the trained model reads them sparsely too), and so are contexts below
+    ``dense_below`` tokens while decoding. The softmax's normaliser is exact, not computed from coarser kernels.
     """
 
     name: ClassVar[str] = "infllm_v2"
@@ -88,7 +88,7 @@ class InfLLMV2(DenseMethod):
         return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
-        """Scores [G, blocks] of blocks from what the heads give each kernel, [G, kernels]."""
+        """Scores [G, blocks] of blocks from the heads' summed softmax [G, kernels] over ``kernels``."""
         each, wide = self.block // self.stride, self.kernel // self.stride
         size = each + wide - 1
         behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])

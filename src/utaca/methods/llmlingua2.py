@@ -25,18 +25,18 @@ from utaca.records.texts import whole_characters
 from utaca.settings.schema import CLASSIFIER
 
 KINDS = {"xlm-roberta": "xlm-roberta-large", "bert": "bert-base-multilingual-cased"}
-"""Types of token classifiers, and the names by which the package knows them: it looks for these in a model's path."""
+"""Types of token classifiers, and the names by which the package recognises each type in a model's path."""
 
 
 @dataclass(frozen=True)
 class LLMLingua2(DenseMethod):
     """A token classifier drops words of the document; the reader attends to all that is left.
 
-    Pan et al., ACL Findings 2024; package llmlingua 0.2.2 (microsoft/LLMLingua, MIT), an extra of this one. Of each
-    chunk of at most 510 of the classifier's tokens the ``rate`` that is likeliest worth keeping stays, by words, and so
-    do ``force_tokens``; the rate is of the reader's tokens (the package's is of OpenAI's, whose tokenizer it would
-    download). ``budget`` and nominal tokens are what is left of the document: with 0 the ``rate``, else about
-    ``budget`` tokens, and then none is forced, since these alone are more than a small budget.
+    Pan et al., ACL Findings 2024; package llmlingua 0.2.2 (microsoft/LLMLingua, MIT), an extra of this package. Each
+    chunk of at most 510 classifier tokens keeps the words that most likely matter, a share ``rate``, and the
+    ``force_tokens``. ``rate`` counts the reader's tokens (llmlingua counts OpenAI's, and would download their
+    tokenizer). If ``budget`` is not 0, it replaces the rate: about ``budget`` tokens of the document are left, and no
+    token is forced, since forced tokens alone exceed a small budget. Nominal tokens are the document's tokens left.
     A document beyond the reader's trained length is cut before it is compressed, as the paper's must have been (its 32k
     are 25% of 128k). The question stays as it is. ``model``: hub id or folder of a classifier whose label 1 is "keep".
     """
@@ -123,7 +123,7 @@ def _kind(model: str) -> str | None:
 
 @lru_cache(1)
 def _compressor(model: str, device: str) -> Any:
-    """The package's compressor, by the steps of its constructor but for OpenAI's tokenizer, which that downloads."""
+    """The package's compressor, built like its constructor builds it, but without downloading OpenAI's tokenizer."""
     from llmlingua import PromptCompressor
 
     compressor = PromptCompressor.__new__(PromptCompressor)
@@ -136,7 +136,7 @@ def _compressor(model: str, device: str) -> Any:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Leaves random numbers as they were: the package seeds them all."""
+    """Restore the state of all random generators on exit, because the package seeds them."""
     drawn, numbers, hashing = random.getstate(), np.random.get_state(), os.environ.get("PYTHONHASHSEED")
     kernels = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     try:

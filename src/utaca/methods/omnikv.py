@@ -11,7 +11,7 @@ from utaca.readers.load import Reader
 
 
 class _Filtered(Continuation):
-    """``prompt``: tokens that had passed before the first that passed alone; ``best``: those chosen of them, [k]."""
+    """``prompt``: number of tokens before the first one that passes alone; ``best`` [k]: ids of the chosen ones."""
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -44,12 +44,12 @@ class OmniKV(DenseMethod):
     """Filter layers rank the prompt's tokens; the layers between them attend to the best alone.
 
     Hao et al., ICLR 2025; antgroup/OmniKV (written from its description). The prompt is read by full attention. While
-    decoding, a layer of ``filters`` ranks the prompt's tokens by the largest dot product of the present token's query
-    heads with their keys; the best serve all heads of the layers up to the next filter, along with the answer's tokens.
-    Layers before the first filter, the filters, and ``wait`` layers after each are dense. ``filters`` and ``wait`` are
-    meant for readers of ``depth`` layers; others get them in proportion, filters rounded up, so that at least that
-    share of the layers comes before one, ``wait`` to the nearest. Positions are true ones. The budget counts the tokens
-    of the prompt in the sparse layers: ``budget``, or with 0 the ``share`` of the prompt.
+    decoding, a layer of ``filters`` ranks the prompt's tokens by the largest dot product, over query heads, of the
+    present token's query with their keys; all heads of the layers up to the next filter attend to the best and to the
+    answer's tokens. Layers before the first filter, the filters, and ``wait`` layers after each filter are dense.
+    ``filters`` and ``wait`` are for readers of ``depth`` layers; for others both are scaled: filters are rounded up,
+    so that at least the same share of layers precedes a filter, ``wait`` to the nearest. Positions are true ones. The
+    budget is the prompt's tokens that a sparse layer attends to: ``budget``, or the ``share`` of the prompt if it is 0.
     """
 
     name: ClassVar[str] = "omnikv"

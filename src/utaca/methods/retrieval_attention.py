@@ -29,9 +29,9 @@ class RetrievalAttention(DenseMethod):
 
     Liu et al., arXiv 2409.10516; microsoft/MInference (retr_attn), MIT. The prompt is read by full attention. While
     decoding, the ``initial`` first and the ``recent`` latest tokens, the present one among them, are always attended
-    to; of those between, each query head takes the keys of largest dot product with it. The search is exact, as is the
-    released code's flat index: an upper bound of the paper's approximate one. Positions are true ones. The budget
-    counts retrieved keys alone.
+    to; among the tokens between, each query head retrieves the keys of largest dot product with its query. The search
+    is exact, like the released code's flat index: an upper bound of the paper's approximate search. Positions are true
+    ones. The budget counts retrieved keys alone.
     """
 
     name: ClassVar[str] = "retrieval_attention"

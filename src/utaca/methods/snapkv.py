@@ -13,7 +13,7 @@ from utaca.methods.bases.method import Pairs
 
 
 class Compressed(Continuation):
-    """``kept``: the prompt's pairs that are left, ``chosen`` their ids, a layer each once the prompt has passed."""
+    """Per layer, once the prompt has passed: the prompt's pairs ``kept``, and their tokens' ids ``chosen`` [R, k]."""
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -33,7 +33,7 @@ class Compressed(Continuation):
         return attention([self.kept[layer].under(query, seen), answer.under(query)], scaling)[0]
 
     def compress(self, prompt: Pairs, query: Tensor, scaling: float) -> None:
-        """Choose what the next layer keeps of a prompt, whose last tokens have these queries [1, H, T, D]."""
+        """Choose the pairs of ``prompt`` that the next layer keeps; ``query`` [1, H, T, D] is of its last T tokens."""
         if len(prompt) > self.method.budget:
             chosen = self.method.keep(query[:, :, -self.method.window :], prompt.keys, scaling)
         else:
@@ -47,11 +47,11 @@ class Compressed(Continuation):
 class SnapKV(DenseMethod):
     """Once, when the prompt has passed under full attention, each head keeps ``budget`` of its keys.
 
-    Li et al., arXiv 2404.14469; FasterDecoding/SnapKV, Apache-2.0. Kept are the last ``window`` tokens and those that
-    got most attention from them, pooled over ``kernel`` neighbours. ``heads``: each query head keeps its own (official;
-    under grouped queries this stores a key several times) or each key-value head, by the mean over its query heads
-    (kvpress). Positions are true ones. The answer's tokens are added, none is evicted; the budget counts without them.
-    The prompt's own pass, which gives the first token, is dense.
+    Li et al., arXiv 2404.14469; FasterDecoding/SnapKV, Apache-2.0. A head keeps the last ``window`` tokens and the
+    tokens that got most attention from these, pooled over ``kernel`` neighbours. ``heads`` query: each query head
+    chooses (official; under grouped queries this stores a key several times); kv: each key-value head chooses, by the
+    mean over its query heads (kvpress). Positions are true ones. The answer's tokens are all kept, outside the budget.
+    The prompt's pass, which gives the first token, is dense.
     """
 
     name: ClassVar[str] = "snapkv"
@@ -78,8 +78,8 @@ class SnapKV(DenseMethod):
         return self.window
 
     def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """What each key before the window is worth to the window's queries [1, H, window, D], the last of all ``keys``
-        [1, G, n, D]: [H or G, n - window]."""
+        """Pooled attention [H or G, n - window] that each key before the window gets from the window's queries
+        [1, H, window, D]; the window's tokens are the last of all ``keys`` [1, G, n, D]."""
         seen = causal_mask(query.shape[2], keys.shape[2], query.device)
         mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., : -query.shape[2]].sum(1)
         if self.heads == "kv":
@@ -88,16 +88,16 @@ class SnapKV(DenseMethod):
         return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """Ids of the kept tokens, ascending, a row a head that keeps its own, see :meth:`votes`.
+        """Ids [H or G, k] of the kept tokens, ascending: one row per head of :meth:`votes`.
 
-        Where heads keep different numbers, -1 stands for none.
+        If heads keep different numbers of tokens, -1 fills up the shorter rows.
         """
         chosen = best(self.votes(query, keys, scaling), self.budget - query.shape[2])
         return before_window(chosen, query, keys)
 
 
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
-    """The ids ``chosen`` [R, k] and then those of the window, whose queries these are."""
+    """Ids [R, k + T]: the ids ``chosen`` [R, k], then the window's T tokens, which have the queries [1, H, T, D]."""
     n = keys.shape[2]
     window = torch.arange(n - query.shape[2], n, device=keys.device)
     return torch.cat((chosen, window.expand(len(chosen), -1)), 1)

@@ -14,7 +14,7 @@ from utaca.readers.load import Reader
 
 
 class Voting(Continuation):
-    """All pairs unrotated; ``chosen``: ids of the tokens that the latest chunk attended to, [k] a layer."""
+    """An answer with unrotated pairs; ``chosen`` [k] per layer: ids of the tokens that the latest chunk attended to."""
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -39,7 +39,7 @@ class Voting(Continuation):
         return attention([rotated[: k - new].under(query), own], scaling)[0]
 
     def _elect(self, layer: int, query: Tensor, n: int) -> Tensor:
-        """Ids of the tokens to attend to, of ``n``, ascending."""
+        """Ids [k] of the tokens to attend to among the first ``n``, ascending."""
         method, every = self.method, torch.arange(n, device=query.device)
         if n <= method.n_init + self.budget + method.n_local:
             return every
@@ -53,14 +53,14 @@ class Voting(Continuation):
 class TokenSelect(Method):
     """Each chunk of the prompt and each token of the answer attends to the ``budget`` tokens that its heads elect.
 
-    Wu et al., EMNLP 2025; pzs19/TokenSelect (written from its description). Beside them it attends to the first
-    ``n_init`` and the latest ``n_local`` tokens, those that pass included; candidates are those between. The chunk's
-    queries are rotated to n_local, n_local + 1, ..., and averaged; each query head gives its vote to the candidates by
-    the softmax of unscaled products with unrotated keys, and the votes of all heads are added: one selection a layer.
-    The attended tokens are put side by side, and keys and queries are at their places in that row, so any length is
-    within the reader's reach. ``chunk`` changes what is selected. Left out are the released code's cache of selections
-    (off there) and its pooling of votes over neighbouring tokens (set per data set there); its grouped queries are
-    those of another reader. The budget counts elected tokens alone.
+    Wu et al., EMNLP 2025; pzs19/TokenSelect (written from its description). Each also attends to the first ``n_init``
+    and the latest ``n_local`` tokens, the passing ones included; the tokens between are candidates. The chunk's queries
+    are rotated to n_local, n_local + 1, ..., and averaged; each query head votes by a softmax over the candidates of
+    unscaled dot products with unrotated keys, and the votes of all heads are added: one selection per layer. Positions
+    are indices in the row of attended tokens, so the reader can read a text of any length. ``chunk`` changes what is
+    selected. This class omits the released code's cache of selections (off there) and its pooling of votes over
+    neighbouring tokens (set per data set there); the code's grouped queries are those of another reader. The budget
+    counts elected tokens alone.
     """
 
     name: ClassVar[str] = "tokenselect"

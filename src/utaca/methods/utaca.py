@@ -15,9 +15,9 @@ class Adaptive:
     """Each token is decoded under a compact budget, and again under K_max if the trigger expands it.
 
     The paper's method (algorithm 1). ``budget`` is K_max and ``policy`` says how the budget shrinks after an accepted
-    token, both in the units of ``base``: the method that reads and attends, the paper's InfLLM or another one whose
-    steps may have a budget each. ``trigger`` is ``agreement``, ``agreement.N``, ``every.N`` or ``never``
-    (:mod:`utaca.decoding.triggers`), or anything else for the detector, which :meth:`options` is given.
+    token, both in the units of ``base``: the method that reads and attends, the paper's InfLLM or another method whose
+    budget may change from step to step. ``trigger`` is ``agreement``, ``agreement.N``, ``every.N`` or ``never``
+    (:mod:`utaca.decoding.triggers`); any other text means the detector that :meth:`options` gets.
     """
 
     name: ClassVar[str] = "utaca"
@@ -31,10 +31,10 @@ class Adaptive:
         policies.parse(self.policy)
         if not self.base.adjustable:
             raise UserError(f"method {self.base.name} cannot give a step another budget than the last one")
-        # The base checks its settings under its widest step.
+        # The base method checks its settings under K_max, the largest budget of a step.
         object.__setattr__(self, "base", replace(self.base, budget=self.budget))
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        """How its answers are decoded, fields of :class:`utaca.decoding.options.Decoding`."""
+        """Fields of :class:`utaca.decoding.options.Decoding` for the method's answers."""
         trigger = triggers.parse(self.trigger) or triggers.Detected(detector)
         return {"budget": self.budget, "policy": policies.parse(self.policy), "trigger": trigger}

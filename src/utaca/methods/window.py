@@ -47,8 +47,8 @@ class _Window(MethodState):
 class WindowOnly(StreamingMethod):
     """Each token attends to the first ``n_init`` tokens and to the latest ones, itself included: ``budget`` in all.
 
-    StreamingLLM (Xiao et al., arXiv 2309.17453; mit-han-lab/streaming-llm, MIT). Nothing is selected. Keys and queries
-    are at their places in the cache, so any length is within the reader's reach; chunks change memory alone.
+    StreamingLLM (Xiao et al., arXiv 2309.17453; mit-han-lab/streaming-llm, MIT). Nothing is selected. Positions are
+    indices in the cache, so the reader can read a text of any length; ``chunk`` changes memory, not answers.
     """
 
     name: ClassVar[str] = "window"

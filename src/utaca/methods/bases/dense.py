@@ -15,7 +15,7 @@ from utaca.readers.room import check_whole
 
 @dataclass
 class Dense(MethodReading):
-    """A document under full attention: keys, rotated to their true positions, and values, a :class:`Pairs` a layer."""
+    """A document under full attention: one :class:`Pairs` per layer, with keys rotated to their true positions."""
 
     layers: list[Pairs]
 
@@ -42,7 +42,7 @@ class DenseMethod(Method):
 class Whole:
     """Full causal attention of a whole document of ``length`` tokens in one pass, without its [N, N] logits.
 
-    Raises :class:`utaca.readers.room.NoRoomError` where it will not fit into memory.
+    Raises :class:`utaca.readers.room.NoRoomError` if the document does not fit into memory.
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
@@ -57,9 +57,9 @@ class Whole:
 
 
 class Continuation(MethodState):
-    """An answer behind a dense reading: the document's pairs stay as they are, those of later tokens lie behind them.
+    """An answer after a dense reading: the document's pairs do not change, and pairs of later tokens are in ``later``.
 
-    A subclass says by :meth:`look` what the queries of a pass attend to. A pass of several tokens is the prompt's.
+    A subclass defines in :meth:`look` what the queries of a pass attend to. A pass of several tokens is the prompt's.
     """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
@@ -88,7 +88,7 @@ class Continuation(MethodState):
 
     @abstractmethod
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """Attention output [1, H, T, D] of the rotated queries [1, H, T, D] of the tokens last in ``later``."""
+        """Attention output [1, H, T, D] of rotated queries [1, H, T, D], whose tokens are the last T of ``later``."""
 
     def everything(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         """Full causal attention, as :meth:`look`."""
@@ -104,7 +104,7 @@ class Continuation(MethodState):
     def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:
         """Attention of one token's rotated query [1, H, 1, D] to the given tokens alone, [1, H, 1, D].
 
-        ``tokens`` [R, k] are distinct, -1 standing for none: a row for all heads, or one a key-value or a query head.
+        ``tokens`` [R, k] are distinct ids, or -1 for no token: one row for all heads, or per key-value or query head.
         """
         document, later, shared = self.document(layer), self.later[layer], query.shape[1] // len(tokens)
         there = (tokens >= 0) & (tokens < self.start)

@@ -1,8 +1,8 @@
 """The interface of every context-management method.
 
 A method reads a document once (:meth:`Method.read`) and answers any number of questions from that reading. An answer is
-decoded from a state (:meth:`Method.state`): what the model attends to while tokens pass, first the question's, then
-those of the answer, one by one (:mod:`utaca.decoding.loop`).
+decoded from a state (:meth:`Method.state`), which holds what the model attends to while it reads the question's tokens
+and then decodes the answer's tokens, one by one (:mod:`utaca.decoding.loop`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Pairs:
         return Pairs(self.keys[:, :, tokens], self.values[:, :, tokens])
 
     def then(self, other: Pairs) -> Pairs:
-        """These tokens and then the others."""
+        """These pairs, followed by the pairs of ``other``."""
         return Pairs(torch.cat((self.keys, other.keys), 2), torch.cat((self.values, other.values), 2))
 
     def at(self, chosen: Tensor) -> Pairs:
-        """The tokens ``chosen`` [R, m]: one row for all heads, or a row for each key-value head, which gives
-        [1, G, m, D], or for each query head, which gives [1, H, m, D]."""
+        """The pairs of the tokens ``chosen`` [R, m]: [1, G, m, D] if there is one row for all heads or one per
+        key-value head, [1, H, m, D] if there is one row per query head."""
         heads, rows = self.keys.shape[1], chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
         head = torch.arange(len(rows), device=rows.device)[:, None] * heads // len(rows)
         return Pairs(self.keys[:, head, rows], self.values[:, head, rows])
@@ -56,7 +56,7 @@ class Pairs:
 
 @dataclass
 class MethodReading:
-    """A document that ``method`` has read: ``tokens`` [N] as they were, after ``dropped`` of them were cut."""
+    """A document that ``method`` has read: its ``tokens`` [N] that are left after ``dropped`` tokens were cut."""
 
     reader: Reader
     tokens: Tensor
@@ -74,7 +74,7 @@ class MethodReading:
 
     @property
     def budget(self) -> int:
-        """The budget of steps that ask for none."""
+        """The budget of decodings that name none."""
         return self.method.budget
 
     def begin(
@@ -91,11 +91,11 @@ class MethodReading:
 
 
 class MethodState(ABC):
-    """What one answer attends to, at ``length`` tokens so far, those of the document included.
+    """What one answer attends to; ``length`` counts the tokens so far, including the document's.
 
-    Steps run on a copy each, which takes the place of the state where the step is committed. So lists, an item a layer,
-    hold what is replaced and never written to. ``budget`` is that of the present step, and ``attended`` the keys that
-    its last token attended to, the mean over heads, an item a layer: a subclass appends to it whenever a layer attends.
+    Each step runs on a copy, which replaces the state if the step is committed. So lists of one item per layer hold
+    values that are replaced, never written to. ``budget`` is the budget of the present step, and ``attended`` the
+    number of keys that its last token attended to, a mean over heads per layer: each layer that attends appends one.
     """
 
     def __init__(self, reading: MethodReading, length: int) -> None:
@@ -111,7 +111,7 @@ class MethodState(ABC):
         return other
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Let ``tokens`` [T] pass, the prompt's rest together or one of the answer; the last hidden states [T, D]."""
+        """Pass ``tokens`` [T], of the prompt or one of the answer, through the model; the last hidden states [T, D]."""
         self.attended = []
         hidden = self.reader.forward(tokens[None], self)[0]
         self.length += len(tokens)
@@ -125,7 +125,7 @@ class MethodState(ABC):
     def run(steps: Sequence[MethodStep]) -> None:
         """Run steps of one size, each on a copy of its state, in one pass of the model.
 
-        States whose passes go through the model in a way of their own (:meth:`advance`) run one after another.
+        States of a class that overrides :meth:`advance` run one after another instead.
         """
         for step in steps:
             step.after = step.state.fork()
@@ -147,7 +147,7 @@ class MethodState(ABC):
 
     @abstractmethod
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """See :class:`utaca.readers.attention.Attending`; one row, B = 1. ``length`` is still that before the pass."""
+        """See :class:`utaca.readers.attention.Attending`; one row, B = 1. ``length`` does not yet count the pass."""
 
 
 class MethodStep(Step):
@@ -177,13 +177,13 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Method(ABC):
-    """A context-management method under its parameters.
+    """A context-management method with its parameters.
 
-    ``budget`` is its nominal number of tokens, the paper's mTokens; where it may be 0, other parameters say how many.
-    Class constants say how it is called, how its prefill grows with the document, where it puts keys and queries
-    (``absolute``: at their true positions; ``rolling``: at their places in its cache; ``clipped``: far ones at one
-    distance), whether a step may have another budget than the last one (``adjustable``), and whether the last token of
-    the prompt passes alone, as the first step of decoding, or with the prompt, whose pass then gives the first token.
+    ``budget`` is the method's nominal number of tokens, the paper's mTokens; if 0 is allowed, other parameters give the
+    number. Class constants give the ``name``, how the time of ``prefill`` grows with the document, the ``positions`` of
+    keys and queries (``absolute``: true ones; ``rolling``: indices in the cache; ``clipped``: far keys at one
+    distance), whether the budget may change from step to step (``adjustable``), and whether the prompt's last token
+    passes alone as the first step of decoding (``last_alone``) or with the prompt, which then gives the first token.
     """
 
     name: ClassVar[str]
@@ -192,9 +192,9 @@ class Method(ABC):
     adjustable: ClassVar[bool] = False
     last_alone: ClassVar[bool] = True
     state: ClassVar[Callable[[MethodReading, int, int], MethodState]]
-    """``state(reading, repeated, room)``, where :meth:`read` returns a :class:`MethodReading`, makes the state behind
-    the document, or before its last ``repeated`` tokens, which pass once more together with the question because the
-    method observes them; at most ``room`` tokens will pass."""
+    """``state(reading, repeated, room)`` makes the state after the document, or before its last ``repeated`` tokens,
+    which pass again with the question because the method observes them; at most ``room`` tokens will pass. Only for
+    methods whose :meth:`read` returns a :class:`MethodReading`."""
 
     budget: int
 
@@ -211,14 +211,14 @@ class Method(ABC):
             raise UserError(f"method {self.name}: {sentence}")
 
     def check(self, reader: Reader) -> None:  # noqa: B027
-        """Raise :class:`UserError` where the method cannot work with this reader."""
+        """Raise :class:`UserError` if the method cannot work with this reader."""
 
     def missing(self) -> str:
         """Sentence on what the method needs and this machine lacks; "" if the method can run."""
         return ""
 
     def files(self) -> list[Path]:
-        """Files beside the reader's that its answers depend on."""
+        """Files, other than the reader's, that the method's answers depend on."""
         return []
 
     @property
@@ -228,33 +228,33 @@ class Method(ABC):
 
     @property
     def observation(self) -> int:
-        """Tokens at the prompt's end whose queries it must see together, be they the document's."""
+        """Number of last tokens of the prompt (even the document's) whose queries the method must see in one pass."""
         return 0
 
     @property
     def reading(self) -> Hashable:
-        """Methods whose ``reading`` is equal may answer from each other's readings (:meth:`bind`)."""
+        """Key of the reading: methods with equal keys may answer from each other's readings (:meth:`bind`)."""
         return self
 
     def bind(self, reading: MethodReading) -> MethodReading:
-        """A reading that this method can share, for its own answers."""
+        """A ``reading`` that another method may have made, for answers of this method."""
         return replace(reading, method=self)
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        """How its answers are decoded, fields of :class:`utaca.decoding.options.Decoding`."""
+        """Fields of :class:`utaca.decoding.options.Decoding` for the method's answers."""
         return {}
 
     def longest(self, reader: Reader, room: int) -> int | None:
-        """The most tokens of a document that it reads with ``room`` more to come; None: any number.
+        """Most tokens of a document that the method can read if ``room`` more follow; None: any number.
 
-        True positions beyond those of the reader's training are of no use to it, so documents are cut to them.
+        The reader was not trained for positions beyond these, so methods with true positions cut documents.
         """
         return reader.positions - room if self.positions == "absolute" else None
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
         """Token ids of a document, cut in the middle to :meth:`longest`, and how many of them were dropped.
 
-        Both ends stay, as LongBench cuts: instructions stand there. Raises :class:`UserError` where nothing is left.
+        Both ends stay, as in LongBench, because instructions stand there. Raises :class:`UserError` if nothing is left.
         """
         tokens = reader.document(document)
         longest = self.longest(reader, room)
@@ -273,5 +273,5 @@ class Method(ABC):
         """Read a document, its text or token ids [N]; question and answer will have ``room`` tokens."""
 
     def nominal(self, state: MethodState) -> float:
-        """Tokens of the budget that the latest pass of ``state`` used: no more than there were."""
+        """Tokens of the budget that the latest pass of ``state`` used, at most as many as there were."""
         return min(state.budget, state.length)

@@ -21,7 +21,7 @@ class Streamed(MethodReading):
 class StreamingMethod(Method):
     """A method that reads a document ``chunk`` tokens at a time; ``chunk`` bounds its memory.
 
-    Whether it also changes answers is the method's to say.
+    Each method says whether ``chunk`` also changes the answers.
     """
 
     prefill = "linear"
