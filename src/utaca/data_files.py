@@ -27,7 +27,7 @@ class DataFile(BaseModel, frozen=True, extra="forbid"):
 
 
 class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
-    """Leaves every scalar a text ("on" is a word) and refuses a key that comes twice."""
+    """YAML loader that leaves every scalar a text ("on" is a word) and refuses a key that comes twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
         keys: list[Any] = []
@@ -46,7 +46,7 @@ def _lines(held: Any) -> Any:
 
 
 Entries = Annotated[tuple[T, ...], BeforeValidator(_lines), Field(min_length=1)]
-"""One or more entries of type T, in the order of the file: a line each, or a YAML list; "#" begins a comment."""
+"""One or more entries of type T, in the order of the file: one per line, or a YAML list; "#" begins a comment."""
 
 Pair = Annotated[tuple[T, T], BeforeValidator(lambda key: tuple(key.split(", ")))]
 """A key of two parts of type T, "birth date, birth place"."""
@@ -100,10 +100,10 @@ def root() -> Path:
 
 @cache
 def read(name: str, kind: type[DataFileType]) -> DataFileType:
-    """What the file ``data/NAME`` holds; :mod:`utaca.settings.modules` finds ``name`` in the module that reads it.
+    """Content of the file ``data/NAME``; :mod:`utaca.settings.modules` finds ``name`` in the module that reads it.
 
     Raises:
-        UserError: the file is missing, is no YAML or not of this kind; names the file and the line or key.
+        UserError: the file is missing, or not YAML, or not of this ``kind``; names the file and the line or key.
     """
     path = root() / "data" / name
     try:
@@ -119,7 +119,7 @@ def read(name: str, kind: type[DataFileType]) -> DataFileType:
 
 
 def _fault(error: ValidationError) -> str:
-    """The first fault: the key, which entry of it and how that reads, and what is wrong."""
+    """The first fault: the key, the number and text of the entry under that key, and what is wrong."""
     fault = error.errors()[0]
     place = " > ".join(f"entry {part + 1}" if isinstance(part, int) else part for part in fault["loc"])
     entry = f" {fault['input']!r}" if isinstance(fault["input"], str) else ""
@@ -127,7 +127,7 @@ def _fault(error: ValidationError) -> str:
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, as 64 hex digits; "" where it is missing."""
+    """SHA-256 of a file, as 64 hex digits; "" if the file is missing."""
     if not path.is_file():
         return ""
     with path.open("rb") as file:
@@ -135,6 +135,6 @@ def sha256(path: Path) -> str:
 
 
 def shipped(path: str, root: Path) -> str:
-    """A path of what only the checkout ``root`` holds, and not the working directory, made absolute; others alone."""
+    """``path``, made absolute if the checkout ``root`` has it and the working directory does not; else unchanged."""
     held = path and not os.path.exists(path) and os.path.exists(root / path)
     return str(root / path) if held else path

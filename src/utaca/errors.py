@@ -14,7 +14,7 @@ class UserError(Exception):
 
 
 def whole(name: str, value: object) -> int:
-    """The whole number that ``value`` is, of whatever type; raises :class:`UserError` where it is none."""
+    """``value``, of any integer type, as an int; raises :class:`UserError` if it is not a whole number."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -25,7 +25,7 @@ def whole(name: str, value: object) -> int:
 
 @contextmanager
 def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
-    """Whatever goes wrong in the block as a :class:`UserError`: the sentence, the cause in its first words, the mend.
+    """Turn any error in the block into a :class:`UserError`: the sentence, the first words of the cause, the mend.
 
     The libraries that read a model's files raise errors of every class.
     """

@@ -1,4 +1,4 @@
-"""Where InfLLM's rule puts the tokens of a text (InfLLM, arXiv 2402.04617, section 3.1)."""
+"""Partition of a text into initial tokens, blocks and local window (InfLLM, arXiv 2402.04617, section 3.1)."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ class Layout:
 
     The first ``n_init`` tokens are always attended to. The tokens after them form blocks of ``block_size``. A token
     also attends to its local window: the last ``n_local`` tokens, itself included, and back to the nearest block edge.
-    A block that lies wholly outside the window is far: it is attended to only where it is retrieved.
+    A block that lies wholly outside the window is far: it is attended to only if it is retrieved.
     """
 
     n_init: int
@@ -23,11 +23,11 @@ class Layout:
 
     @property
     def skipped(self) -> int:
-        """Places of the first initial block that are before the text."""
+        """Number of positions in the first initial block that lie before the text."""
         return -self.n_init % self.block_size
 
     def blocks(self, length: int) -> int:
-        """Whole blocks among the first ``length`` tokens."""
+        """Number of whole blocks among the first ``length`` tokens."""
         return max(0, (length - self.n_init) // self.block_size)
 
     def first_token(self, block: int) -> int:
@@ -35,10 +35,10 @@ class Layout:
         return self.n_init + block * self.block_size
 
     def n_far(self, position: int) -> int:
-        """Far blocks of the token at ``position``: the first so many."""
+        """Number of blocks that are far for the token at ``position``; they are the first ones."""
         return self.blocks(position + 1 - self.n_local)
 
     def window_start(self, position: int) -> int:
-        """First token of the window of the token at ``position``; 0 where no block is far, initial tokens included."""
+        """Position of the first token in the window of the token at ``position``; 0 if no block is far."""
         n_far = self.n_far(position)
         return self.first_token(n_far) if n_far else 0

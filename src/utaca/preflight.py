@@ -1,7 +1,7 @@
 """Checks before the first job of a run: everything that a stage would lack later is reported at once.
 
-``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does them alone, for a whole run, and prints a line
-each; it exits with 1 if something is missing. A run does those of its stages before its first job.
+``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does only the checks, for a whole run, and prints a
+line per check; it exits with 1 if something is missing. A run checks its stages before its first job.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ _OF_RULES = {
     "label": "labels", "label_traces": "labels", "label_tasks": "labels", "train_detector": "detectors",
     "detect": "detections", "generate": "generations", "score": "scores",
 }  # fmt: skip
-"""By the rules that make them; those of sets of tasks have a wildcard for it."""
+"""Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
 # Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
 _TEXT_BYTES, _ANSWER_BYTES, _EMBEDDING_BYTES = 5, 200, 4
@@ -41,10 +41,10 @@ _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 def check(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> None:
-    """Check what the ``stages`` that still have something to make need: names of :data:`STAGES`, others need nothing.
+    """Check what ``stages`` that still have work need; a name that is not in :data:`STAGES` needs nothing.
 
-    Jobs that do not run ``here``, on this machine, but on a cluster's, have another memory and other GPUs. ``sets`` are
-    the sets of tasks that are made; None: all that the stages ask or learn from.
+    ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets
+    of tasks to make; None: all sets that the stages ask or learn from.
 
     Raises:
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.
@@ -54,7 +54,7 @@ def check(
 
 
 def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> None:
-    """As :func:`check`, what Snakemake's jobs need."""
+    """As :func:`check`, for the stages and sets of Snakemake's ``jobs``."""
     stages, sets = set(), set()
     for job in jobs:
         stages.add(_OF_RULES.get(job.rule.name, ""))
@@ -103,7 +103,7 @@ def findings(
     ]
     unread = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader.path) is None
     for name, called, work in checks:
-        # Memory and disk ask the reader's model, which may not be there.
+        # The checks of memory and disk read the reader's model, which may be missing.
         if not called or (unread and name in ("memory", "disk")):
             continue
         try:
@@ -114,7 +114,7 @@ def findings(
 
 
 def _people(size: schema.SplitSettings) -> str:
-    """A file of biographies holds as many as are asked for."""
+    """Check that the file of biographies holds as many as the settings want."""
     from utaca.biographies.handwritten import handwritten
 
     return f"{len(list(handwritten(size.people, size.biographies)))} biographies of {size.people}"
@@ -137,7 +137,7 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
 
 
 def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
-    """What each set asks of its task, the metric's packages, and its files; all faults at once."""
+    """Check each set's settings against its task, the metric's packages, and its files; raise all faults at once."""
     from utaca.tasks.registry import files_of, task_of
 
     faults, files = [], set()
@@ -171,7 +171,7 @@ def _answers(place: str) -> str:
 
 
 def _methods(settings: schema.Config) -> str:
-    """Methods under their settings and the values of their points, which they check themselves; all faults at once."""
+    """Check methods by building them with their settings and their points' values; raise all faults at once."""
     from utaca.methods import build, method_of
 
     others = [point for point in settings.operating.values() if not point.in_blocks]
@@ -188,7 +188,7 @@ def _methods(settings: schema.Config) -> str:
 
 
 def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
-    """Detectors that are ``taken`` from folders, by variant, are there."""
+    """Check that the files of detectors ``taken`` from folders (by variant) exist."""
     for name, folder in taken.items():
         for seed in range(settings.scale.detector_seeds):
             path = Path(folder, f"seed{seed}", "model.safetensors")
@@ -201,7 +201,7 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
 
 
 def _reader(reader: schema.ReaderSettings, weights: bool, here: bool) -> str:
-    """The model's config, tokenizer and family; and, where it is to decode, that its weights are here or can be had."""
+    """Check the model's config, tokenizer and family, and, if ``weights``, that these are here or can be fetched."""
     from utaca.readers.checks import check as check_reader
     from utaca.readers.checks import check_settings
 
@@ -225,7 +225,7 @@ def _reader(reader: schema.ReaderSettings, weights: bool, here: bool) -> str:
 
 
 def _to_fetch(reader: schema.ReaderSettings) -> int:
-    """Bytes of a hub model's weights that are to be fetched; raises where the hub cannot be asked or has none."""
+    """Bytes of weights to fetch for a hub model; raises :class:`UserError` if the hub does not answer or has none."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
@@ -242,9 +242,9 @@ def _to_fetch(reader: schema.ReaderSettings) -> int:
 
 
 def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
-    """Weights and the longest document against what is free on the GPU and in main memory.
+    """Compare the bytes of weights and longest document with the free memory of the GPU and the free main memory.
 
-    The passes that read a document, which depend on the machine, come on top; each job looks after these itself.
+    The passes that read a document need further memory, which depends on the machine; each job checks that itself.
     """
     from utaca.readers.load import resolved
 
@@ -288,7 +288,7 @@ def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[st
 
 
 def _disk(settings: schema.Config, stages: Collection[str]) -> str:
-    """A rough need of the biographies' splits against what is free in ``results``; of weights, if they are fetched."""
+    """Compare rough sizes of the biographies' results, and of weights to fetch, with the free disk space."""
     reader = settings.reader
     splits = {split: getattr(settings.scale, split) for split in FACTS}
     size = _TEXT_BYTES * sum(split.biographies * split.tokens[-1] for split in splits.values())
@@ -318,7 +318,7 @@ def _size(files: Sequence[Path]) -> int:
 
 
 def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:
-    """What Snakemake makes of ``--configfile`` and ``--config``."""
+    """The config that Snakemake makes of ``--configfile`` and ``--config``."""
     from snakemake.cli import parse_config
     from snakemake.exceptions import WorkflowError
     from snakemake.settings.types import ConfigSettings

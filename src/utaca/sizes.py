@@ -16,9 +16,9 @@ from utaca.layout import Layout
 from utaca.settings.schema import TOKENS, MemorySettings, ReaderSettings
 
 TOGETHER = 4096
-"""Most tokens of chunks that go through the model in one pass where none of them retrieves blocks."""
+"""Most tokens of prefill chunks that share a pass of the model, if none of them retrieves blocks."""
 LARGE = 1_000_000_000
-"""Parameters from which on ``reader.device=auto`` stands for a GPU on a cluster."""
+"""Least number of parameters for which ``reader.device=auto`` means a GPU on a cluster."""
 FACTS = {"train": 1, "validation": 1, "test": 6}
 """Attributes that a question asks about, by split."""
 
@@ -28,7 +28,7 @@ _SLACK = 1.25
 # FLOP/s of products of long passes, bytes/s of passes of a token: a tenth of an H100's, and of what a core does.
 _FLOPS, _BYTES = {"cpu": 20e9, "cuda": 50e12}, {"cpu": 1e9, "cuda": 0.5e12}
 _LAYER_S = 1e-3
-"""Seconds that a layer of a pass takes however small it is."""
+"""Least seconds per layer of a pass, however few tokens pass."""
 _START_MIN = 15
 
 
@@ -57,16 +57,16 @@ class Sizes(NamedTuple):
 
     @property
     def token(self) -> int:
-        """Numbers of a token's key and value in a layer."""
+        """Count of numbers in a token's keys and values in one layer."""
         return 2 * self.kv_heads * self.head_size
 
     def cache_bytes(self, tokens: int, item: int) -> int:
-        """Bytes of the keys and values of ``tokens`` in all layers, a number having ``item`` bytes."""
+        """Bytes of the keys and values of ``tokens`` tokens in all layers, at ``item`` bytes per number."""
         return self.layers * tokens * self.token * item
 
 
 def chunks(m: MemorySettings, clipped: bool = True) -> int:
-    """Prefill chunks that go through the model in one pass."""
+    """Number of prefill chunks that share a pass of the model."""
     return max(1, TOGETHER // m.prefill_chunk) if m.prefill_budget == 0 and clipped else 1
 
 
@@ -74,8 +74,8 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
     """Bytes of a document of ``length`` tokens in block memory and of the passes that read it, by ``cpu`` and ``cuda``.
 
     A number has ``item`` bytes; ``together`` chunks share a pass. A pass holds the residual stream, its sum and its
-    norm, and then three tensors as wide as the MLP; or, of a layer's attention, six as wide as the query heads, and the
-    rotated and the widened keys of its window.
+    norm, and at most, besides: in the MLP, three tensors of its width; in attention, six tensors as wide as the query
+    heads, and the rotated and the widened keys of the window.
     """
     layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
@@ -99,8 +99,8 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
 def whole_bytes(sizes: Sizes, length: int, item: int) -> int:
     """Bytes of ``length`` tokens that attend to all before them in one pass.
 
-    Counted are keys and values, and the widest tensors of the pass: three of the MLP, and the residual stream, its sum
-    and its norm.
+    The bytes are those of keys and values and of the pass's widest tensors: three of the MLP, and the residual stream,
+    its sum and its norm.
     """
     return sizes.cache_bytes(length, item) + 3 * length * (sizes.intermediate + sizes.hidden) * item
 
@@ -109,8 +109,8 @@ def whole_bytes(sizes: Sizes, length: int, item: int) -> int:
 class Work:
     """What a job decodes: ``documents`` of up to ``length`` tokens, and ``tokens`` of answers about each of them.
 
-    ``points`` answers go on side by side. ``whole`` is how often a document is read by full attention, in as many
-    tokens as the reader has positions.
+    ``points`` answers are decoded side by side. ``whole`` is the number of times that a document, cut to the reader's
+    positions, is read by full attention.
     """
 
     documents: int
@@ -122,11 +122,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Model:
-    """A reader by its sizes, and what a cluster's job asks for by what it decodes.
+    """The sizes of a reader, and from these the memory and time that a cluster's job requests for its :class:`Work`.
 
-    Memory is what the job checks when it starts (:func:`document_bytes`), the weights and a process. Time is arithmetic
-    at rates that are slow on purpose: a job that is stopped too soon goes on from its journal in its next try, which
-    asks for more.
+    Memory is what the job checks when it starts (:func:`document_bytes`), plus the weights and a process. Time is
+    computed from rates that are slow on purpose; a job that is stopped too soon continues from its journal in its next
+    try, which requests more time.
     """
 
     reader: ReaderSettings
@@ -136,7 +136,7 @@ class Model:
 
     @property
     def device(self) -> str:
-        """Where a cluster's jobs decode."""
+        """Type of the device on which a cluster's jobs decode."""
         if self.reader.device != "auto":
             return self.reader.device
         return "cuda" if self.parameters >= LARGE else "cpu"
@@ -148,7 +148,7 @@ class Model:
         return 2 if kind == "bfloat16" or (kind == "auto" and self.device == "cuda") else 4
 
     def memory_bytes(self, work: Work) -> int:
-        """Main memory of a job, from above."""
+        """Upper estimate of a job's main memory, in bytes."""
         sizes, item, device, m = self.sizes, self.item, self.device, self.reader.memory
         weights = self.parameters * item
         if device == "cpu" and item < 4:
@@ -156,16 +156,16 @@ class Model:
             weights += 4 * self.parameters
         needed = document_bytes(sizes, m, work.length, item, device, chunks(m))
         if device == "cpu":
-            # Each answer that goes on has a copy of the window.
+            # Each answer under way has a copy of the window.
             needed["cpu"] += sizes.cache_bytes(work.points * (m.n_local + m.block_size), item)
             if work.whole:
                 needed["cpu"] += whole_bytes(sizes, min(work.length, self.positions), item)
         return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
 
     def minutes(self, work: Work) -> int:
-        """Time of a job, from above: a document's tokens, read again for each method that reads it whole, and answers.
+        """Upper estimate of a job's minutes: to read documents, again by each method that reads them whole, and answer.
 
-        Attention counts for as much as the products with the weights.
+        Attention is taken to cost as much as the products with the weights.
         """
         reading = (1 + work.whole) * work.length * 4 * self.parameters / _FLOPS[self.device]
         step = self.parameters * self.item / _BYTES[self.device] + self.sizes.layers * _LAYER_S
@@ -173,6 +173,6 @@ class Model:
 
 
 def shown_bytes(tokens: int, width: int) -> int:
-    """Main memory of a job that learns from the embeddings of ``tokens`` of trajectories at one site, ``width`` numbers
-    each: of two bytes as they are read, of four as they are learned from."""
+    """Bytes of main memory of a job that learns from embeddings [tokens, width] of trajectories at one site: two bytes
+    per number as read from disk, and four as used for learning."""
     return _PROCESS["cpu"] + int(_SLACK * tokens * width * 6)

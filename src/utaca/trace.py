@@ -15,14 +15,14 @@ class Token:
 
     ``k`` is the budget that the pass used: retrieved blocks, or nominal tokens of a method without blocks. ``margin``
     is the best logit minus the second best; ``top_tokens`` and ``top_logits`` are the ten best tokens and their logits.
-    ``signals`` are the token's signals by name, as far as they were measured. ``embeddings`` are [D] a site of the last
-    layer. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores; None
-    without blocks. ``attended`` counts the keys that the pass attended to, the mean over layers and heads.
+    ``signals`` are the signals that were measured, by name. ``embeddings`` maps each site in the last layer to its
+    vector [D]. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores;
+    None without blocks. ``attended`` is the number of keys that the pass attended to, a mean over layers and heads.
 
-    ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token, ``distrusted`` what it
-    made of this pass; ``intervened`` says that an intervention stood in for its decision. ``tentative`` is the compact
-    pass that was rolled back, None where the first pass was accepted. ``probe`` is an expanded pass that was compared
-    with and not committed.
+    ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token; ``distrusted`` is the
+    detector's verdict on this pass; ``intervened``: an intervention replaced the trigger's decision. ``tentative`` is
+    the compact pass that was rolled back, None if the first pass was accepted. ``probe`` is another pass for
+    comparison, which was not committed.
     """
 
     token: int
@@ -49,7 +49,7 @@ class Token:
 
     @property
     def effective(self) -> bool:
-        """Whether a rollback led to another set of blocks: no, where the compact pass already had all there are."""
+        """Whether a rollback led to another set of blocks; False if the compact pass already had all blocks."""
         return self.tentative is not None and self.tentative.k != self.k
 
     @property
@@ -85,22 +85,22 @@ class Generation:
 
     @property
     def mean_selected_tokens(self) -> float:
-        """Retrieved tokens a step in the accepted passes: the paper's mTokens."""
+        """Mean number of retrieved tokens per step in the accepted passes: the paper's mTokens."""
         return self._mean([token.k * self.block_size for token in self.trace])
 
     @property
     def mean_attended_tokens(self) -> float:
-        """Keys attended to a step in the accepted passes."""
+        """Mean number of keys that a step attends to in the accepted passes."""
         return self._mean([token.attended for token in self.trace])
 
     @property
     def mean_selected_with_tentative(self) -> float:
-        """As :attr:`mean_selected_tokens`, with the passes that were not accepted."""
+        """As :attr:`mean_selected_tokens`, but counting also the passes that were not accepted."""
         return self._mean([sum(one.k for one in token.passes) * self.block_size for token in self.trace])
 
     @property
     def mean_attended_with_tentative(self) -> float:
-        """As :attr:`mean_attended_tokens`, with the passes that were not accepted."""
+        """As :attr:`mean_attended_tokens`, but counting also the passes that were not accepted."""
         return self._mean([sum(one.attended for one in token.passes) for token in self.trace])
 
     def _mean(self, values: list[float]) -> float:

@@ -26,8 +26,8 @@ from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation
 
 LONGEST_CYCLE, LOOPED = 16, 48
-"""An answer that was not ended by the reader is incoherent where its last ``LOOPED`` tokens are one cycle of at most
-``LONGEST_CYCLE`` tokens, over and over."""
+"""An answer that the reader did not end is incoherent if its last ``LOOPED`` tokens repeat one cycle of at most
+``LONGEST_CYCLE`` tokens."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Answer:
 class Answers:
     """Answers about one document, its text or token ids [N].
 
-    The latest reading is kept, for the next question and the next method that can share it (:attr:`Method.reading`) and
-    for no longer, so that no method's peak memory counts another's reading. Answers that share passes, which tell no
-    peak memory, take the block memory of a document from among those that an earlier stage has ``kept``.
+    The latest reading is kept only for questions and methods that can share it (:attr:`Method.reading`), so that no
+    method's peak memory includes another method's reading. Answers that share passes, for which no peak memory is
+    measured, take a document's block memory from ``kept`` if an earlier stage has kept it.
     """
 
     def __init__(self, reader: Reader, document: str | Tensor, kept: Kept | None = None) -> None:
@@ -78,10 +78,10 @@ class Answers:
         detector: Detector | None = None,
         **options: Any,
     ) -> Answer:
-        """The answer to a question, of at most so many tokens, the end token included.
+        """The answer to a question, of at most ``max_new_tokens`` tokens, the end token included.
 
-        UT-ACA needs a ``detector``; ``options`` are further fields of :class:`utaca.decoding.options.Decoding`, and go
-        before the method's.
+        UT-ACA needs a ``detector``; ``options`` are further fields of :class:`utaca.decoding.options.Decoding`, which
+        override the method's.
         """
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
         method = method.base
@@ -113,7 +113,7 @@ class Answers:
         It leaves room for the question and the longest answer; ``shared``: that answer will share its passes.
         """
         room = len(self.reader.encode_question(question, prefix)) + longest
-        # A document that is cut to leave room for a question is another one for a longer question.
+        # A document that is cut to leave room for a question is cut shorter for a longer question.
         key = method.reading, min(self._length, method.longest(self.reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
             self._kept = None
@@ -132,7 +132,7 @@ class Answers:
 def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, Detector | None]]) -> list[Answer]:
     """As :meth:`Answers.answer`, in shared passes, by methods of one kind of reading; documents may differ.
 
-    Raises :class:`UserError` where memory does not suffice for the answers side by side.
+    Raises :class:`UserError` if memory does not suffice for the answers side by side.
     """
     decodings, read = [], []
     with side_by_side_room(len(wanted)):
@@ -154,7 +154,7 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, De
 
 @contextmanager
 def side_by_side_room(number: int) -> Iterator[None]:
-    """Raise :class:`UserError` where memory does not suffice for so many answers side by side."""
+    """Raise :class:`UserError` if memory does not suffice in the block for ``number`` answers side by side."""
     try:
         yield
     except (MemoryError, RuntimeError, NoRoomError) as error:
@@ -178,13 +178,13 @@ def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:
 
 
 def loops(tokens: Sequence[int]) -> bool:
-    """Whether an answer's end goes in a circle, see :data:`LOOPED`."""
+    """Whether the last of an answer's ``tokens`` repeat one cycle, see :data:`LOOPED`."""
     end = list(tokens[-LOOPED:])
     return len(end) == LOOPED and any(end[period:] == end[:-period] for period in range(1, LONGEST_CYCLE + 1))
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """PyTorch tells of a lack of main memory by a mere RuntimeError."""
+    """Whether ``error`` is a lack of memory; for main memory, PyTorch raises a plain RuntimeError."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError) or "can't allocate memory" in str(
         error
     )

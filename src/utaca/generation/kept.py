@@ -1,4 +1,4 @@
-"""Files of documents that were read, for later jobs and commands with questions about the same documents."""
+"""Files of documents' block memories, for later jobs and commands with questions about the same documents."""
 
 import hashlib
 import json
@@ -21,21 +21,21 @@ from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path
 
 ROOM = 2**31
-"""Bytes of block memory that a folder takes: enough for the short documents of a shard, too little for a long one."""
+"""Most bytes of block memory in a folder: enough for the short documents of a shard, too few for a long document."""
 
 
 class Kept:
-    """Block memories of documents in ``folder``, one a file, by reader, settings and tokens.
+    """Block memories of documents in ``folder``, one per file, found by reader, settings and tokens.
 
-    A document that finds no room among ``room`` bytes, or on the disk, is not kept; one whose file is damaged is read
-    anew.
+    A document is not kept if the folder would exceed ``room`` bytes, or if the disk is full; a document whose file is
+    damaged is read again.
     """
 
     def __init__(self, folder: str | Path, room: int = ROOM) -> None:
         self._folder, self._room = Path(folder), room
 
     def read(self, reader: Reader, document: str | Tensor) -> tuple[BlockMemory, float]:
-        """The memory that :func:`prefill` gives of a document, bit for bit, and the seconds that reading it took."""
+        """The memory that :func:`prefill` makes of a document, bit for bit, and the seconds that reading took."""
         tokens = reader.document(document)
         path = path_of(self._folder, reader, tokens)
         if path.is_file():
@@ -61,7 +61,7 @@ class DamagedError(Exception):
 
 
 def path_of(folder: Path, reader: Reader, tokens: Tensor) -> Path:
-    """The file in ``folder`` of a document's ``tokens`` [N], by the reader's weights, type and memory settings too."""
+    """Path in ``folder`` for a document's ``tokens`` [N] as read by a reader of these weights, dtype and settings."""
     about = reader.identity, str(reader.dtype), asdict(reader.settings.memory)
     digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
     return folder / f"{digest}.safetensors"
@@ -101,7 +101,7 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
 
 
 def _parts(memory: BlockMemory) -> dict[str, Tensor]:
-    """All that reading a document has made: keys and values, representatives, and what the window was given."""
+    """All tensors that reading a document made: keys and values, representatives, and the window's attention mass."""
     lists = {
         "tokens": [s.tokens for s in memory.stores],
         "representatives": memory.representatives,

@@ -1,4 +1,4 @@
-"""Peak memory of a stretch of work: of the GPU where there is one, else of the process."""
+"""Peak memory of a stretch of work, in bytes: of the GPU if the reader is on one, else of the process."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 class PeakMemory:
     """Context manager; ``bytes`` holds the peak once the block has ended.
 
-    On a CPU this is the peak resident size of the process, reset at the start where the system allows it (Linux) and
-    counted from the process's start where it does not.
+    On a CPU this is the peak resident size of the process: since the block began if the system allows a reset (Linux),
+    else since the process began.
     """
 
     bytes: int = 0
@@ -28,7 +28,7 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
-            # Where there is no such switch the peak counts from the process's start.
+            # Without this file, the peak counts from the process's start.
             with suppress(OSError):
                 _CLEAR.write_text("5")
         return self

@@ -25,7 +25,7 @@ from utaca.trace import Generation, NotFiniteError, Token
 TOGETHER = 32
 """Most answers that share passes, be they about one document or about several."""
 SHORT = 1 << 17
-"""Most characters of documents, together, of which more than one question's answers share passes."""
+"""Most characters, in total, of documents whose answers to several questions share passes."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PointDetector:
 
 @dataclass
 class Decoded:
-    """Answers and traces (schemas of the same names) by label."""
+    """Answers and traces (schemas of the same names) by label of the operating point."""
 
     answers: dict[str, pa.Table] = field(default_factory=dict)
     traces: dict[str, pa.Table] = field(default_factory=dict)
@@ -60,15 +60,15 @@ def decode_points(
 ) -> Decoded:
     """Answers and traces of every point.
 
-    ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one,
-    ``split`` the split or set of tasks. Methods that can share a reading of the document follow
-    each other, and so do questions about one document that stand side by side. ``together`` decodes points in block
-    memory side by side (:func:`utaca.generation.answers.answer_together`), and journals them as one. Documents that an
-    earlier stage has ``kept`` are not read again.
+    ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one;
+    ``split`` names the split or set of tasks. Methods that can share a reading of a document are decoded one after
+    another, and so are adjacent questions about one document. With ``together``, points that allow it share passes
+    (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier stage has
+    ``kept`` are not read again.
 
-    An answer that a machine's memory does not suffice for, or whose method lacks something (:meth:`Method.missing`) or
-    cannot do with the reader or the document, is a row too, without tokens; its ``finish`` says so. Of block memory it
-    raises :class:`UserError` instead.
+    If memory does not suffice for an answer, or if its method lacks something (:meth:`Method.missing`) or cannot handle
+    the reader or the document, the answer is a row without tokens, whose ``finish`` gives the reason. For points in
+    block memory, a lack of memory for shared passes or an unsuitable document raises :class:`UserError` instead.
     """
     readings = list(dict.fromkeys(method.base.reading for method in methods.values()))
     setups = [_Setup(point, methods[point.label], detectors.get(point.label)) for point in points]
@@ -84,7 +84,7 @@ def decode_points(
         shared = [setup for setup in setups if together and setup.point.together]
         for _, of_reading in groupby(shared, key=lambda setup: setup.method.base.reading):
             together_now, every = list(of_reading), list(chain(*questions))
-            # Each answer about a long document has a long window of its own.
+            # Each answer about a long document holds a long window, so only answers to one question share passes.
             size = max(1, TOGETHER // len(together_now)) if len(every[0].asked.text) <= SHORT else 1
             for first in range(0, len(every), size):
                 _answer_together(every[first : first + size], together_now)
@@ -98,7 +98,7 @@ def decode_points(
 
 
 def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
-    """Documents in groups: of no more than :data:`TOGETHER` answers and :data:`SHORT` characters, one at least."""
+    """Group documents: single ones, or at most :data:`TOGETHER` answers and :data:`SHORT` characters per group."""
     group: list[list[Asked]] = []
     answers = characters = 0
     for document in documents:
@@ -113,7 +113,7 @@ def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list
 
 
 _JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHEMAS["traces"]))))
-"""What a journal holds of an answer: its row, with the rows of its trace."""
+"""Schema of an answer in a journal: its row, with the rows of its trace."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class _Setup:
 
     @property
     def identity(self) -> str:
-        # Names of points and detectors are no part of an answer.
+        # The names of points and detectors do not affect an answer.
         identity = fingerprint(digest(repr(self.method)), self.method.base.files())
         return f"{identity}/{self.detector.digest if self.detector else ''}"
 
@@ -135,7 +135,7 @@ class _Setup:
         return self.detector and self.detector.detector
 
     def lacking(self, reader: Reader) -> str:
-        """What the method needs and is not there, or why it cannot work with the reader; "" if it can run."""
+        """What the method needs and this machine lacks, or why it cannot work with the reader; "" if it can run."""
         try:
             if not (lacking := self.method.base.missing()):
                 self.method.base.check(reader)
@@ -144,12 +144,12 @@ class _Setup:
         return lacking
 
     def forgives(self, error: UserError) -> bool:
-        """Whether the method cannot do with a document, as LLMLingua-2 with a budget far below its length."""
+        """Whether ``error`` only means that the method cannot handle a document, such as one far above the budget."""
         return not self.point.in_blocks and not isinstance(error, NotFiniteError)
 
 
 class _Journaled:
-    """Answers to a question, journaled; its document is read for the first one that is not journaled yet."""
+    """Journaled answers to one question; the document is read for the first answer that the journal lacks."""
 
     def __init__(self, asked: Asked, answers: Answers, journal: Journal, split: str) -> None:
         self.asked, self.answers = asked, answers
@@ -161,7 +161,7 @@ class _Journaled:
         point, detector = setup.point, setup.detector
         row = self.together.get(point.label)
         if row is None and (lacking := setup.lacking(self.answers.reader)):
-            # What is missing now may be there next time.
+            # This row is not journaled, because what is missing now may be installed next time.
             row = self.table([(_not_run(lacking), point)])
         elif row is None:
             row = self.journal.table(f"row/{setup.identity}/{self.what}", partial(self._decode, setup))
@@ -212,10 +212,10 @@ class _Journaled:
 
 
 def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:
-    """Decode those of the points that were not yet, all of one kind of reading, in shared passes.
+    """Decode in shared passes, at points of one kind of reading, unless the journal holds all answers.
 
-    :meth:`_Journaled.answer` finds them. What is decoded side by side rounds alike, so that all of a question's points
-    are journaled as one, and questions are decoded anew beside those that are missing.
+    :meth:`_Journaled.answer` finds the answers. Rounding depends on what shares passes, so all points of a question are
+    journaled as one, and if the journal lacks one question, all ``questions`` are decoded again.
     """
     new = [setup for setup in setups if not setup.lacking(questions[0].answers.reader)]
     if not new:
@@ -234,7 +234,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
         except UserError as error:
             if not new[0].forgives(error):
                 raise
-            # What the method cannot do with a document is told when each is decoded by itself.
+            # Each answer is then decoded by itself, which records what the method cannot handle.
             return
         one.together |= {point.label: table.slice(place, 1) for place, point in enumerate(points)}
 
@@ -245,7 +245,7 @@ def _not_run(why: str) -> Answer:
 
 
 def _with_columns(table: pa.Table, **values: str | int) -> pa.Table:
-    """``table`` with columns of one value each in the place of its own."""
+    """``table`` with the named columns replaced by columns of one constant value each."""
     for name, value in values.items():
         kind = table.schema.field(name)
         table = table.set_column(table.schema.get_field_index(name), kind, pa.array([value] * len(table), kind.type))
@@ -253,7 +253,7 @@ def _with_columns(table: pa.Table, **values: str | int) -> pa.Table:
 
 
 _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
-"""What a trace has of the accepted pass and of the one that was tried first."""
+"""Fields that a trace holds both for the accepted pass and for the pass that was tried first."""
 
 
 def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:

@@ -35,10 +35,10 @@ def trajectories(
     *,
     together: bool = True,
 ) -> pa.Table:
-    """One answer a document and budget, a row a token (:func:`utaca.records.trajectory_schema`).
+    """One answer per document and budget, one row per token (:func:`utaca.records.trajectory_schema`).
 
-    Budgets and, ``together``, short documents share their passes, which take little longer than those of a single row.
-    Documents are ``kept`` for a later stage that asks about them, where there is one.
+    The budgets of a document and, with ``together``, several short documents share passes, which take little longer
+    than passes of a single row. ``kept``, if given, keeps the documents for a later stage that asks about them.
     """
     rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
     bar = progress(total=len(asked), unit="document", desc="trajectories")
@@ -47,7 +47,7 @@ def trajectories(
         questions = [one for document in group for one in document]
         decoded = cache(partial(_decoded, reader, questions, budgets, recorded, kept))
         for place, one in enumerate(questions):
-            # What is decoded side by side rounds alike: one that is missing is decoded anew beside the others.
+            # Rounding depends on what shares passes, so if one question is missing, its whole group is decoded again.
             make = lambda decoded=decoded, place=place: decoded()[place]  # noqa: E731
             tables.append(journal.table(f"{one.document}/{digest(one)}", make))
         bar.update(len(questions))
