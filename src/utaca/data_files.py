@@ -65,10 +65,10 @@ Sentence = Annotated[str, AfterValidator(_sentence)]
 def slots(
     others: str = "", once: str = "", some: str = "", capitals: bool = False, choices: bool = False
 ) -> AfterValidator:
-    """Check a text with slots ``{NAME}``; the arguments are names, separated by blanks.
+    """A check of texts with slots ``{NAME}``; the arguments are names, separated by blanks.
 
-    Each of ``once`` stands there exactly once, one of ``some`` at least; ``others`` may stand there. With ``capitals``,
-    a name may begin with one; with ``choices``, a slot may be two words of which one is chosen, ``{was|were}``.
+    Each name of ``once`` must occur exactly once, one name of ``some`` at least; names of ``others`` may occur. With
+    ``capitals``, a name may begin with a capital; with ``choices``, a slot may offer two words, as ``{was|were}``.
     """
     once_names, some_names = once.split(), some.split()
     names = {*others.split(), *once_names, *some_names}

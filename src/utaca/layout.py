@@ -18,7 +18,7 @@ class Layout:
 
     @property
     def initial_blocks(self) -> int:
-        """Blocks that the initial tokens fill, the first one in part: those numbered -1, -2, ... before block 0."""
+        """Number of blocks (-1, -2, ... before block 0) that the initial tokens fill, the first block in part."""
         return -(-self.n_init // self.block_size)
 
     @property

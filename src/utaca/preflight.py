@@ -335,7 +335,7 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
 
 
 def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
-    """Print what a run of these configs needs, a line each; 1 if something is missing, else 0."""
+    """Print the result of each check of a run, one per line; return 1 if something is missing, else 0."""
     from utaca.data_files import root
     from utaca.settings import runs
     from utaca.settings.checks import load

@@ -32,7 +32,7 @@ LONGEST_CYCLE, LOOPED = 16, 48
 
 @dataclass(frozen=True)
 class Asked:
-    """A question about a document, ``text``; its answer begins with ``prefix`` and has ``longest`` tokens at most."""
+    """A ``question`` about a document's ``text``; the answer begins with ``prefix``, of ``longest`` tokens at most."""
 
     document: str
     text: str
@@ -45,10 +45,10 @@ class Asked:
 class Answer:
     """What a method answered.
 
-    ``generation.finish`` is ``eos``, ``length``, ``incoherent`` (see :data:`LOOPED`) or ``memory``, the machine's being
-    too small: no token then. ``n_context`` are the document's tokens that were read, ``dropped`` those that were cut;
-    ``prefill_seconds`` is the time of the document's reading, also where it was shared. ``peak_bytes`` is None, and
-    ``generation.seconds`` NaN, where the answer shared passes, so that neither is its own.
+    ``generation.finish`` is ``eos``, ``length``, ``incoherent`` (see :data:`LOOPED`) or ``memory`` (memory did not
+    suffice; no token). ``n_context`` counts the document's tokens that were read, ``dropped`` those that were cut.
+    ``prefill_seconds`` is the time that reading the document took, even if other answers used that reading. If the
+    answer shared passes, ``peak_bytes`` is None and ``generation.seconds`` NaN: neither can be measured for one answer.
     """
 
     generation: Generation
@@ -110,7 +110,7 @@ class Answers:
     ) -> tuple[Reading, float, int]:
         """The document as a method reads it, the seconds that reading it took, and its peak memory in bytes.
 
-        It leaves room for the question and the longest answer; ``shared``: that answer will share its passes.
+        The reading leaves room for the question and ``longest`` answer tokens; ``shared``: the answer shares passes.
         """
         room = len(self.reader.encode_question(question, prefix)) + longest
         # A document that is cut to leave room for a question is cut shorter for a longer question.

@@ -83,7 +83,7 @@ def save(memory: BlockMemory, seconds: float, path: Path) -> None:
 def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, float]:
     """The memory of a document's ``tokens`` [N] in a file, and the seconds that reading it took.
 
-    Raises :class:`DamagedError`, and :class:`UserError` as :func:`prefill` does if the document does not fit.
+    Raises :class:`DamagedError` if the file is damaged, and :class:`UserError` if the document exceeds free memory.
     """
     memory = begun(reader, tokens)
     names = list(_parts(memory))
