@@ -188,11 +188,11 @@ class AnswerStore:
                     return work(connection)
             except DBAPIError as fault:
                 # SQLite itself waits for other writers, except when it changes a file to write-ahead mode.
-                passing = "locked" in str(fault.orig)
+                transient = "locked" in str(fault.orig)
                 if self._is_server:
                     lost = fault.connection_invalidated or isinstance(fault, OperationalError)
-                    passing = self._opened and lost
-                if not passing or time.monotonic() > deadline:
+                    transient = self._opened and lost
+                if not transient or time.monotonic() > deadline:
                     raise self._fault(fault) from fault
                 time.sleep(pause)
                 pause = min(2 * pause, 1.0)
