@@ -164,7 +164,7 @@ def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: py
     calls = pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1, 1.0\n")
     public.check_index(FILE)
     assert "small-part3" in calls.call_args.args[0]
-    pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1\n")
+    pip(monkeypatch, 0, stdout="small-part3 (1.1)\nAvailable versions: 1.1, 11.0, 1.0.1\n")
     with pytest.raises(UserError, match=r"cannot fetch small-part3==1\.0"):
         public.check_index(FILE)
 

@@ -136,6 +136,13 @@ def test_a_part_of_a_date_is_not_completed_by_the_day_of_reading() -> None:
     assert judge.score("What is the birth date of A B?", "birth date", f"{today:%B}", whole)[0] == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("between", ["; ", " | "])
+def test_facts_that_share_a_line_are_told_apart(between: str) -> None:
+    line = between.join(("Birth date: 10 May 1964", "Marriage date: 3 June 1990", "Birth place: Leeds"))
+    for attribute, value in (("birth date", "May 10, 1964"), ("marriage date", "1990-06-03"), ("birth place", "Leeds")):
+        assert judge.score(f"What is the {attribute} of A B?", attribute, line, value)[0] == 1
+
+
 LABEL_CASES = json.loads((DATA / "label_cases.json").read_text(encoding="utf-8"))
 
 

