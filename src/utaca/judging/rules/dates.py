@@ -81,9 +81,10 @@ def dates(text: str) -> list[Date]:
     return [by_span[span] for span in sorted(by_span)]
 
 
+@functools.cache
 def expected(value: str, attribute: str) -> Date | None:
     """The date of a reference value; None if the value is no date, or a code, which may look like a date."""
-    return None if names.is_group(names.group(attribute), "of codes") else whole_date(value)
+    return None if names.is_group(names.group(attribute), "of codes") else whole_date(in_figures(value))
 
 
 def whole_date(text: str) -> Date | None:

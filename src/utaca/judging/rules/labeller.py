@@ -216,7 +216,7 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
     """Offsets of the characters of ``text`` that repeat ``answer`` word by word or, if it is a date, agree with it."""
-    expected = dates.whole_date(answer)
+    expected = dates.expected(answer, "")
     stating: set[int] = set()
     if expected is not None:
         for date in dates.dates(text):
