@@ -51,7 +51,7 @@ def biographies(path: str | Path) -> list[Biography]:
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text as one sentence.
 
-    A row has six facts at most. Raises :class:`UserError` as :func:`biographies` does, and if there are too few rows.
+    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, or for fewer rows.
     """
     rows = biographies(path)
     if len(rows) < count:

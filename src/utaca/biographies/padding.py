@@ -64,11 +64,11 @@ class Padder:
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
-        The biography's sentences stay whole and in order. Of several facts, they are dealt into two to four groups at
-        increasing random depths; of one fact, they stay together. Padding takes articles in random order without
+        The biography's sentences stay whole and in order. If they state several facts, they are dealt into two to four
+        groups at increasing random depths; if one, they stay together. Padding takes articles in random order without
         replacement, their paragraphs whole and in order. Of the last article it takes a run from a random paragraph;
         the last paragraph may be cut at a sentence end, else at a word end. No paragraph comes twice before all were
-        used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or no cut gives this length.
+        used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or if no cut comes within 1 %.
         """
         groups = _dealt(biography, rng)
         size = self._count(" ".join(groups))
@@ -141,7 +141,7 @@ class Padder:
                 needed -= size
 
     def _cut(self, text: str, needed: int, slack: int) -> str:
-        """The longest beginning of a paragraph in at most ``needed`` tokens that ends a sentence or a word; else ""."""
+        """At most the first ``needed`` tokens, to a sentence end if within ``slack``, else a word end; "" if none."""
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))

@@ -57,8 +57,8 @@ class Detector(nn.Module):
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
     ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens the detector was
-    trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` are by
-    decision rule; ``facts`` describe the training. Raises :class:`UserError` if the settings contradict each other.
+    trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` holds one
+    per decision rule; ``facts`` describe the training. Raises :class:`UserError` if the settings contradict each other.
     """
 
     def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:

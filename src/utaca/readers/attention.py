@@ -1,7 +1,7 @@
 """The one attention function through which utaca drives a Hugging Face model.
 
 transformers calls the registered function with queries, keys and values; the function hands these to the object that
-the caller passed to the model as ``attending=...`` (prefill and each method of decoding pass different objects). The
+the caller passed to the model as ``attending=...`` (prefill, decoding and training pass different objects). The
 model is called with ``position_ids`` all zero, for which rotary embedding is the identity, so that queries and keys
 arrive unrotated and the object can rotate them to any positions (InfLLM's clipped positions).
 """

@@ -34,7 +34,7 @@ _BUFFER = "inv_freq"
 
 
 def check_settings(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` if the settings, or ``auto`` in a Slurm job with a GPU, need a GPU that torch lacks."""
+    """Raise :class:`UserError` if torch sees no GPU, but the device is ``cuda``, or ``auto`` in a Slurm GPU job."""
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
     if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():

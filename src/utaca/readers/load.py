@@ -112,7 +112,7 @@ class Reader:
         """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
         Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
-        output. Raises :class:`UserError` for any other type, an empty document, and ids outside the vocabulary.
+        output. Raises :class:`UserError` for anything else, an empty document, and ids outside the vocabulary.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document).to(self.device)
         if not len(tokens):
@@ -172,7 +172,7 @@ class Reader:
         return products.T.contiguous()
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
-        """Index of the first layer whose output is not finite in ``run``; the number of layers if there is none."""
+        """Index of the first layer whose output is not finite when ``run`` calls the model; the layer count if none."""
         faulty: list[int] = []
 
         def note(layer: int) -> Callable[[object, object, Tensor], None]:
@@ -242,7 +242,8 @@ def own_gpu() -> IO[str] | None:
 def load(settings: ReaderSettings) -> Reader:
     """Load a reader for inference; if there are several GPUs, onto one that no other process uses (:func:`own_gpu`).
 
-    Raises :class:`UserError` as :func:`check` does, before weights are read, and if weights do not fit or are invalid.
+    Raises :class:`UserError` as :func:`check` does, before weights are read, and then as :func:`check_names` and
+    :func:`check_numbers` do.
     """
     tokenizer = check(settings)
     if tokenizer is None:

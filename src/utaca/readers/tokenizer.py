@@ -30,7 +30,7 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
 def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
     """Text that the last token of ``ids`` adds to ``before``, the text of the tokens before it.
 
-    A character of several tokens, and a space in the first of these tokens, belong to the token that completes it.
+    A character of several tokens, and a space in its first token, belong to the token that completes the character.
     """
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return "" if text.endswith("\ufffd") else text[len(before) :]

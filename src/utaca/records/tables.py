@@ -1,7 +1,7 @@
 """Reading and writing of stage files: checked against their schema, written atomically, never mixed.
 
-The metadata of a file has two digests: of the settings that the file was made under, and of its source files with their
-metadata (:func:`provenance`). Trajectories also name the reader that decoded them.
+The metadata of a file has two digests: of the settings that the file was made under, and of the metadata of its source
+files, their two digests included (:func:`provenance`). Trajectories also name the reader that decoded them.
 """
 
 import hashlib

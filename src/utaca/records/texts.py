@@ -24,7 +24,7 @@ def whole_characters(text: str) -> str:
 
 @contextmanager
 def opened(path: str | Path, mend: str, newline: str | None = None) -> Iterator[TextIO]:
-    """Open a file as UTF-8, with or without a byte order mark; raises :class:`UserError` if it is unreadable."""
+    """Open a file as UTF-8, with or without a byte order mark; :class:`UserError` if it is unreadable or not UTF-8."""
     try:
         with Path(path).open(encoding="utf-8-sig", newline=newline) as file:
             yield file
@@ -35,7 +35,7 @@ def opened(path: str | Path, mend: str, newline: str | None = None) -> Iterator[
 
 
 def read_json(path: str | Path, mend: str) -> Any:
-    """The content of a JSON file; raises :class:`UserError` (with the advice ``mend``) if the file is not JSON."""
+    """The content of a JSON file; raises :class:`UserError` (with advice ``mend``) if it is unreadable or not JSON."""
     with opened(path, mend) as file:
         return parsed(file.read(), str(path), mend)
 

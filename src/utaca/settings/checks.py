@@ -155,7 +155,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
 
 
 def _window_faults(config: schema.Config) -> Iterator[str]:
-    """Faults of splits with documents that lie wholly in the window, and are so read whole under every budget."""
+    """Faults of splits with documents that have no block outside of the window: every budget would read these whole."""
     memory = config.reader.memory
     least = memory.n_init + memory.n_local + memory.block_size
     splits = ("train", "validation", "test")

@@ -168,7 +168,7 @@ def _merged(base: Any, value: Any, path: str) -> Any:
 
 
 def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """Complete the changes of an endpoint: an address makes it remote; a fault if a new model has no new name."""
+    """Changes of an endpoint, made remote by an address; adds to ``faults`` if a remote one's new model has no name."""
     changes, url = dict(changes), changes.get("base_url")
     was_remote = base.get("kind", "remote") == "remote"
     if url and not was_remote:

@@ -139,8 +139,7 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/
 
 
 def free_gpu_memory() -> int | None:
-    """Free bytes of the GPU with the most free memory, as nvidia-smi reports it, so that this process need not open the
-    GPU; None if unknown."""
+    """Largest free memory of any GPU, in bytes, from nvidia-smi so that this process opens no GPU; None if unknown."""
     query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
     try:
         said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
@@ -183,7 +182,7 @@ def free_disk(folder: Path) -> int:
 
 
 def check_room(folder: Path, size: float, what: str, mend: str) -> None:
-    """Raise :class:`UserError` from ``what`` to ``mend`` if a folder's disk has fewer than ``size`` free bytes."""
+    """Raise :class:`UserError` if a folder's disk lacks ``size`` free bytes; ``what`` and ``mend`` frame the error."""
     if size > free_disk(folder):
         raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {mend}.")
 

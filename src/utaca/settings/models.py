@@ -26,7 +26,7 @@ _MEANINGS, _INSTEAD = (
 
 
 def as_number(value: Any) -> Any:
-    """Convert a text of digits, as nested values of the command line are texts; ValueError for true and false."""
+    """Convert the text of a whole number, as the command line gives in nested keys, to int; ValueError for booleans."""
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value

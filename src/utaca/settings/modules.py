@@ -25,7 +25,7 @@ def code(script: Path, source: Path, *more: str) -> str:
 
 
 def closure(script: Path, source: Path, *more: str) -> list[str]:
-    """Sorted paths of the modules ``more`` and of all modules that ``script`` or they import, directly or indirectly.
+    """Sorted paths of the modules ``more``, and of the package's modules that ``script`` or these import, at any depth.
 
     ``source`` is the folder that holds the package. Text, JSON, HTML, CSS and YAML files beside listed modules are
     included; a file named like a module (its prompt) is included only with that module. YAML files under ``data/``,

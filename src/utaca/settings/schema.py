@@ -86,7 +86,7 @@ def setting(
     ``hidden`` key.
     """
     about = {"ge": minimum, "le": maximum, "json_schema_extra": {"hidden": hidden}}
-    # Stages that resume if the repr of their settings is unchanged must also resume with another transport key.
+    # Stages that resume if the repr of their settings is unchanged must also resume if a transport key changes.
     about |= {"exclude": transport, "repr": not transport}
     if isinstance(default, type):
         about |= {"default_factory": dict, "validate_default": True}
@@ -313,7 +313,7 @@ class PointSettings:
 
     @property
     def beside(self) -> str:
-        """The trigger with an N that replaces a detector, as in "every 40"; "" if the trigger has no N."""
+        """Label of a trigger with an N, which replaces a detector: "every 40" or "witness 4"; "" if there is no N."""
         name = "witness" if self.kind == AGREEMENT else "every"
         return f"{name} {self.number}" if self.number else ""
 

@@ -41,7 +41,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
     """Fetch Wikipedia articles as rows of schema ``corpus``, in the order of ``titles``; redirects are followed.
 
     Each article is stored with its revision in a file under ``cache`` and never fetched again, so that later runs read
-    the same text. Raises :class:`UserError` if the API cannot be reached, or has no article of this title.
+    the same text. Raises :class:`UserError` if the API cannot be used, or has no article of a title.
     """
     rows = []
     for title in progress(titles, total=len(titles), unit="article", desc="Wikipedia"):

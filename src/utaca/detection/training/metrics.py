@@ -70,8 +70,8 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     """Choose the threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left
     out.
 
-    Candidates are the midpoints of adjacent distinct scores; of equally good ones the smallest, which distrusts
-    most, is chosen. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
+    Candidates are the midpoints of adjacent distinct scores; in a tie the smallest is chosen, which distrusts the
+    most tokens. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
     """
     labelled = label >= 0
     negative = label[labelled] != CORRECT
