@@ -32,7 +32,7 @@ MARGINS = {"tiny": 7.5}
 """Default threshold of the trigger ``margin`` by reader, in logits: Youden's threshold on the validation tokens of the
 reader's shipped detectors (config/runs/detectors-tiny.yaml)."""
 MARGIN = 1.0
-"""Threshold of other readers, in logits, not fitted: the second token is over exp(-1) times as likely as the best."""
+"""Default for other readers, in logits, not fitted: the second token is over exp(-1) times as likely as the best."""
 PREFERRED = ("needed_chained", "utaca", "needed")
 """Names of shipped detectors; the first of them that ships for a reader is the reader's default trigger."""
 FIXED = "never"

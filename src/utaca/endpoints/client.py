@@ -159,7 +159,7 @@ class _Exchange:
 
     def miss(self, failure: Failure) -> None:
         """Record that no answer came: the same messages are sent again, or the failure becomes the outcome."""
-        # Misses are counted apart from answers: a later run replays the answers alone, to the same outcome.
+        # Misses are counted apart: a later run, which replays the answers alone, must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:

@@ -49,7 +49,7 @@ def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
 def read(
     answer: Mapping[str, Any], shape: type[pydantic.BaseModel], check: Callable[[Any], str | None] | None = None
 ) -> tuple[str, pydantic.BaseModel | Failure]:
-    """Return the text of a completion object, and its value of type ``shape`` or a failure (of ``check`` too)."""
+    """Return the text of a completion object, and its value of type ``shape`` or a failure (``check``'s too)."""
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
     parts = message.get("content")
@@ -74,10 +74,10 @@ def read(
 
 
 def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | Failure:
-    """The one value of type ``shape`` in a text, perhaps among other words; a failure if none or several."""
+    """The one value of type ``shape`` in a text, perhaps among other words; a failure if none or unequal ones."""
     values: list[pydantic.BaseModel] = []
     failure = Failure("shape")
-    # The text as a whole comes first: for broken JSON, only its error says what is wrong.
+    # The text as a whole is tried too: if it holds no complete JSON object, only this error says what is wrong.
     for candidate in [text, *(text[start:end] for start, end in _objects(text))]:
         try:
             values.append(shape.model_validate_json(candidate))

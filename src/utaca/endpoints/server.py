@@ -1,4 +1,4 @@
-"""Chat completions of one server: a request is repeated while the server is busy or failing, and if it is refused.
+"""Chat completions of one server: requests are repeated while it is busy or failing, in a form that it accepts.
 
 Servers differ in the parameters that they accept. If a refusal names a parameter, the request is sent again with that
 parameter renamed or left out.
@@ -117,7 +117,7 @@ class ChatServer:
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
         """Try one form of the parameters after another until the server accepts the request.
 
-        If no form is left, the last refusal is raised; other requests keep their forms: these messages may be at fault.
+        If there is none to try, the refusal is raised; other requests keep their forms: the messages may be at fault.
         """
         before = forms = self._forms
         reason = ""
@@ -174,8 +174,8 @@ class ChatServer:
     async def _post(self, body: dict[str, Any], seconds: float) -> httpx2.Response:
         """Send a request with a deadline of ``seconds``; repeat it after HTTP 408, 409, 429, 5xx and lost connections.
 
-        A pause lasts as long as the server requests (Retry-After), else ``backoff_s``, doubled each time and shortened
-        at random by up to a quarter. If the pauses would exceed ``patience_s`` in all, the last error is raised. The
+        A pause lasts as long as the server requests (Retry-After), else ``backoff_s`` (doubled each time, to 32-fold)
+        less up to a quarter at random. If the pauses would exceed ``patience_s`` in all, the last error is raised. The
         retries of the openai client give up at a Retry-After above two minutes, and are limited by number, not seconds.
         """
         endpoint = self._endpoint
@@ -217,7 +217,7 @@ class ChatServer:
 
 
 def _after(forms: Forms, refused: str) -> Forms | None:
-    """The forms to try after a refusal: the parameter named in the refusal gets its next form; None if it has none."""
+    """The forms with the parameter that a refusal names in its next form; None if it names none, or rejects a value."""
     places = {
         name: match.start()
         for name in _FORMS

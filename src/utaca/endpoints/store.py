@@ -57,8 +57,8 @@ def identity(
     """The identity of a request as a JSON list: model, messages, sampling, shape of the answer, version of the prompt.
 
     Address, key and limits are left out, so that an answer is found again when the server moves. Parameters and shape
-    are included even if the server refuses a parameter or the response format: the identity depends on the settings
-    alone, and a run that meets the refusal midway still finds its earlier answers. An answer lists the parameters that
+    are included even if the server refuses a parameter or the response format: the identity does not depend on
+    refusals, so that a run that meets one midway still finds its earlier answers. An answer lists the parameters that
     the server refused under "left_out".
     """
     parts = [endpoint.model, list(messages), sampling(endpoint), answer_schema, version]
@@ -112,7 +112,7 @@ class AnswerStore:
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
-            # A server lets only one of several processes create the table, and demands the right even if it exists.
+            # A server lets only one of several processes create the table, and demands the right to even if one exists.
             if not sa.inspect(connection).has_table(_ANSWERS.name):
                 raise
         columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}

@@ -150,7 +150,7 @@ class Pace:
         self._width = min(float(self._most), self._width + 1 / self._width)
 
     def refused(self, sent: float, pause: float = 0.0) -> None:
-        """Lower the limit after a failed request of monotonic time ``sent``, and send nothing for ``pause`` seconds."""
+        """Lower the limit after a request sent at ``sent`` (monotonic) failed; send nothing for ``pause`` seconds."""
         now = time.monotonic()
         if sent > self._narrowed:
             self._width, self._narrowed = max(1.0, self._width / 2), now

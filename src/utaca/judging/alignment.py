@@ -6,9 +6,9 @@ Rules of the alignment:
   full stop of the sentence. All other tokens are template tokens.
 * A template token has label 1. If the attribute or the person differs from the requested one, the label is 0 from the
   first character that differs up to the end of the attribute or the person's name.
-* A sentence may state a requested attribute out of turn, if that attribute is still open: the name of the attribute is
-  then 0, the value is compared with the reference of that attribute, and the order continues after that attribute. A
-  sentence about an attribute that was not requested counts for the attribute whose turn it was.
+* A sentence may state a requested attribute out of turn: the name of the attribute is then 0, the value is compared
+  with the reference of that attribute, and the order continues after that attribute if it was still open. A sentence
+  about an attribute that was not requested counts for the attribute whose turn it was.
 * The labeller sees the sentence with the value, and so rejects a value of another person or attribute.
 * Sentences after the last requested sentence are 0 throughout.
 * Text outside the pattern is factual for the requested attribute that the text states, by the attribute's name or in
@@ -54,7 +54,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A factual part of an answer, the attribute that it states, and the start of its sentence (character offsets)."""
+    """A factual part of an answer, the attribute whose reference judges it, and its sentence's start, in characters."""
 
     attribute: str
     start: int

@@ -1,7 +1,7 @@
 """Labels of the tokens that a detector judged while its method decoded answers (UT-ACA's generations).
 
-Judged tokens are tentative tokens of a context below K_max. The labeller of the trajectories labels them, as part of
-whole answers (:func:`utaca.judging.labels.label`).
+Judged tokens are the tokens of first passes with fewer than K_max blocks. The labeller of the trajectories labels
+them, as part of whole answers (:func:`utaca.judging.labels.label`).
 
 * A token that was accepted at once, or that the pass with the expanded context repeated, has the label that it gets in
   the accepted answer.

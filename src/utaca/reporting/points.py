@@ -149,7 +149,7 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
 
 
 def setting_in_words(point: PointResult, config: schema.Config) -> str:
-    """Budget and policy, plus the detector unless it is the config's, plus the seed if there is one and it is not 0.
+    """Budget and policy, plus the detector unless it is the config's, plus a single seed other than 0.
 
     As in "K_max=64, Sub.16 (chained) seed 3"; a dash for a method without a budget.
     """

@@ -211,7 +211,7 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
 
 
 def kappa(confusion: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN if chance always agrees, or for zero counts."""
+    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN if chance always agrees, or if all counts are 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         joint = confusion / confusion.sum((-2, -1), keepdims=True)
         agreed = np.trace(joint, axis1=-2, axis2=-1)

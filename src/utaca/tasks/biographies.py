@@ -87,7 +87,7 @@ class Biographies(Task):
         documents = {}
         for group in (rows[first : first + people] for first in range(0, len(rows), people)):
             name = f"written-{length}-{group[0]['id']}"
-            # Each biography is one sentence; biographies in one document have attributes in common, so ids are added.
+            # The padder gets each biography as one sentence; ids keep apart attributes that biographies have in common.
             facts = [
                 {"attribute": f"{row['id']} {fact['attribute']}", "value": fact["value"]}
                 for row in group

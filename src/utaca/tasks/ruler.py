@@ -301,7 +301,7 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 
 
 def _holds(text: str, references: Sequence[str]) -> bool:
-    """Whether a text contains an answer in the sense of the score; the answers yes and no are not searched."""
+    """Whether a text contains an answer in the sense of the score; the answers yes and no are not searched for."""
     text = text.lower()
     return any(reference in text for x in references if (reference := x.lower()) not in ("yes", "no"))
 
@@ -352,7 +352,7 @@ def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
 
 
 def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """(title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with one paragraph per row."""
+    """(title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with keys title and text."""
     for path in paths:
         for where, row in _rows(path):
             if "paragraphs" in row:

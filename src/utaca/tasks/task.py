@@ -79,7 +79,7 @@ class Task(ABC):
 def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
     """The text of a prompt of at most ``length`` tokens, chat template not counted, with a part in the middle removed.
 
-    As InfiniteBench and LongBench cut: the first and the last half of the tokens of the prompt stay. 0 removes nothing.
+    As InfiniteBench and LongBench cut: the first and last ``length // 2`` tokens of the prompt stay; 0 removes nothing.
     Raises :class:`UserError` if the question does not fit into the last half.
     """
     if not length:

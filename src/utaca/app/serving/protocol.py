@@ -306,7 +306,7 @@ def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: 
 def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]:
     """Token ids of a plain prompt, whose text may hold control tokens, and the number of document tokens.
 
-    If the chat template's text after a user's message ends the prompt, the split is at a blank line before that text.
+    If the prompt ends with the chat template's text after a user's message, only blank lines before that text count.
     """
     if isinstance(prompt, str):
         begun = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)

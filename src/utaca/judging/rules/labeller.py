@@ -65,7 +65,7 @@ def label(
 def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[int, str]]) -> list[Labelled]:
     """Label the tokens (index, text) of a whole answer in free words; any of the references ``answers`` is right.
 
-    The labels are by the reference that makes most tokens correct (the first, if several do). A word that asserts
+    Labels compare with the reference that makes most tokens correct (the first of equals). A word that asserts
     nothing, or that is also in the question, is right if the value that it belongs to is right: the next value in the
     sentence of the word, else the value before the word.
     """
@@ -215,7 +215,7 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
-    """Offsets of the characters of ``text`` that repeat ``answer`` word by word or, if it is a date, agree with it."""
+    """Offsets of the characters of ``text`` that repeat ``answer``, its article aside, or agree with it as a date."""
     expected = dates.expected(answer, "")
     stating: set[int] = set()
     if expected is not None:

@@ -307,7 +307,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
     """The regions that the words from index ``place`` on may name, and the number of these words (0 if there are none).
 
-    A code that is also a word, such as OR or IN, counts only after a comma or bracket.
+    A code that is also a word, such as OR or IN, counts only after a comma or bracket, before punctuation or the end.
     """
     by_name, longest = _regions()
     apart = _BESIDE_REGION.issuperset(parts[place - 1 : place]) and _BREAKS.issuperset(parts[place + 1 : place + 2])
@@ -349,7 +349,7 @@ def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
 
 
 def alike(text: str, other: str, of: str) -> bool:
-    """Whether two names, without a sentence around them, are the same and their regions do not contradict."""
+    """Whether two names, without a sentence around them, are the same and their regions are compatible."""
     if bare(text) == bare(other) != "":
         return True
     (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)

@@ -139,7 +139,7 @@ def without_remarks(text: str, value: bool = False) -> str:
 
 
 def same_person(person: str, named: str) -> bool:
-    """Whether ``named`` means ``person``: it may have initials, only a part of the name, or further given names."""
+    """Whether ``named`` means ``person``: with initials, only a part of the name, or more given names, in any order."""
     full = re.findall(r"\w+", names.fold(person))
     words = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
     if not words:
