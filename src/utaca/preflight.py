@@ -41,7 +41,7 @@ _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 def check(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> None:
-    """Check what ``stages`` that still have work need; a name that is not in :data:`STAGES` needs nothing.
+    """Check what ``stages`` that still have work need: names of :data:`STAGES`, or ``detections``; others need nothing.
 
     ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets
     of tasks to make; None: all sets that the stages ask or learn from.

@@ -28,7 +28,7 @@ _SLACK = 1.25
 # FLOP/s of products of long passes, bytes/s of passes of a token: a tenth of an H100's, and of what a core does.
 _FLOPS, _BYTES = {"cpu": 20e9, "cuda": 50e12}, {"cpu": 1e9, "cuda": 0.5e12}
 _LAYER_S = 1e-3
-"""Least seconds per layer of a pass, however few tokens pass."""
+"""Seconds that each layer adds to a pass, however few tokens pass."""
 _START_MIN = 15
 
 
@@ -74,8 +74,8 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
     """Bytes of a document of ``length`` tokens in block memory and of the passes that read it, by ``cpu`` and ``cuda``.
 
     A number has ``item`` bytes; ``together`` chunks share a pass. A pass holds the residual stream, its sum and its
-    norm, and at most, besides: in the MLP, three tensors of its width; in attention, six tensors as wide as the query
-    heads, and the rotated and the widened keys of the window.
+    norm, and the larger of the MLP's part, three tensors of its width, and of attention's part, six tensors as wide as
+    the query heads with the rotated and the widened keys of the window.
     """
     layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
@@ -163,7 +163,7 @@ class Model:
         return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
 
     def minutes(self, work: Work) -> int:
-        """Upper estimate of a job's minutes: to read documents, again by each method that reads them whole, and answer.
+        """Upper estimate of a job's minutes: reading, once more per method that reads documents whole, and answering.
 
         Attention is taken to cost as much as the products with the weights.
         """

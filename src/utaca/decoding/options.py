@@ -52,7 +52,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class Sampling:
-    """Nucleus sampling at ``temperature``: from the fewest best tokens whose probabilities sum to ``top_p``.
+    """Nucleus sampling at ``temperature``: from the fewest best tokens whose probabilities sum to at least ``top_p``.
 
     Every step draws one number from the seed's stream and applies it to each of its passes, so a rollback that leaves
     the logits as they are changes no token, and expanding in the same pass or in a further one draws the same token.
@@ -93,14 +93,14 @@ class Decoding:
 
     * ``reading``: the document, as :func:`utaca.prefill` or another method read it.
     * ``question``: a text, or a tuple of the token ids of all that follows the document, including the chat template's
-      closing. The question is read in chunks under the ``question_budget`` of the reader's memory, which may stand for
-      the answer's budget; if this and the ``prefill_budget`` are 0, only the question's last token retrieves blocks.
+      closing. The question is read in chunks under the ``question_budget`` of the reader's memory (-1: the answer's
+      budget); if that and the ``prefill_budget`` are 0, only the question's last token retrieves blocks.
     * ``budget``: number of blocks that every step retrieves (InfLLM), or one budget per step, the last one for all
       further steps; with a policy, K_max. Methods without blocks count tokens, and have a default.
-    * ``policy`` and ``trigger``: UT-ACA (paper, algorithm 1). The first token is decoded under K_max; after each
-      accepted token, the policy sets the budget. If the trigger expands a token that was decoded below K_max, the token
-      is rolled back, decoded again under K_max or the budget that the policy expands to, and then accepted. The paper's
-      trigger is :class:`utaca.Detected`.
+    * ``policy`` and ``trigger``: UT-ACA (paper, algorithm 1). The first token is decoded under K_max. If the trigger
+      expands a token that was decoded below K_max, the token is rolled back, decoded again under the budget that the
+      policy expands to (K_max unless it says otherwise), and accepted; the next token starts from this budget. After
+      any other token, the policy sets the next budget. The paper's trigger is :class:`utaca.Detected`.
     * ``max_new_tokens``: most tokens of the answer, the end token included.
     * ``sampling``: how tokens are drawn; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without

@@ -17,7 +17,7 @@ class Policy:
     """
 
     def update(self, k: int, k_max: int, token: Token) -> int:
-        """Budget of the next token, from 1 to ``k_max``, after ``token`` was accepted under budget ``k``."""
+        """Budget of the next token, from 1 to ``k_max``, after ``token`` of budget ``k`` was accepted unexpanded."""
         raise TypeError(f"{type(self).__name__} must have a method update(k, k_max, token)")
 
     def expand(self, k: int, k_max: int, token: Token) -> int:

@@ -10,7 +10,7 @@ from utaca.trace import Token
 
 
 class Trigger:
-    """Decides whether a token's budget is expanded; derive from it and write :meth:`expands` to bring your own.
+    """A rule that says whether to expand a token's budget; derive from it and write :meth:`expands` to bring your own.
 
     Each token that was decoded under a budget ``k`` below K_max is passed to :meth:`expands`. If that returns True, the
     token is rolled back and decoded again under the budget that the policy expands to. A trigger is pure, like a

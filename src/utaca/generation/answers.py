@@ -32,7 +32,7 @@ LONGEST_CYCLE, LOOPED = 16, 48
 
 @dataclass(frozen=True)
 class Asked:
-    """A ``question`` about a document's ``text``; the answer begins with ``prefix``, of ``longest`` tokens at most."""
+    """A ``question`` about a document's ``text``; the answer continues ``prefix`` by at most ``longest`` tokens."""
 
     document: str
     text: str

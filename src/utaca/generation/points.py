@@ -61,10 +61,10 @@ def decode_points(
     """Answers and traces of every point.
 
     ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one;
-    ``split`` names the split or set of tasks. Methods that can share a reading of a document are decoded one after
-    another, and so are adjacent questions about one document. With ``together``, points that allow it share passes
-    (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier stage has
-    ``kept`` are not read again.
+    ``split`` names the split or set of tasks. Methods that can share a reading of a document follow each other,
+    and so do questions about one document if they are adjacent in ``asked``. With ``together``, points that allow it
+    share passes (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier
+    stage has ``kept`` are not read again.
 
     If memory does not suffice for an answer, or if its method lacks something (:meth:`Method.missing`) or cannot handle
     the reader or the document, the answer is a row without tokens, whose ``finish`` gives the reason. For points in
@@ -212,7 +212,7 @@ class _Journaled:
 
 
 def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:
-    """Decode in shared passes, at points of one kind of reading, unless the journal holds all answers.
+    """Answer ``questions`` at points of one kind of reading in shared passes, unless the journal holds all answers.
 
     :meth:`_Journaled.answer` finds the answers. Rounding depends on what shares passes, so all points of a question are
     journaled as one, and if the journal lacks one question, all ``questions`` are decoded again.

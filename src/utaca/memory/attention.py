@@ -167,8 +167,8 @@ def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
     """Retrieval scores [R, blocks] of R queries [R, H, D], which are at the clipped distance (InfLLM, section 3.2).
 
     A block's score is the sum, over all H query heads, of the dot product of the head's query with the block's
-    representative for the key-value head (one of G). ``representatives`` are parts, joined along the blocks: a part is
-    [G * D, blocks] for all queries, or [R, G * D, blocks] with one matrix per query; the first is for all queries.
+    representative for that head's key-value head (G heads). ``representatives`` are parts, joined along blocks: each
+    is [G * D, blocks] for all queries, or [R, G * D, blocks] with one matrix per query; the first is for all queries.
     """
     groups = len(representatives[0]) // query.shape[-1]
     summed = query.to(representatives[0].dtype).unflatten(1, (groups, -1)).sum(2).flatten(1)

@@ -84,7 +84,7 @@ class BlockMemory:
         return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]
 
     def fill(self, layer: int, tokens: Tensor, representatives: Tensor, attention_mass: Tensor) -> None:
-        """Fill an empty layer: its first n ``tokens`` [2, G, n, D], and what the layer held when these were read."""
+        """Fill an empty layer with its first n ``tokens`` [2, G, n, D] and with the results of reading these tokens."""
         store = self.stores[layer]
         store.write(0, *tokens.to(self.reader.device))
         store.leave(self.layout.window_start(tokens.shape[2]))
@@ -125,9 +125,9 @@ class Branch:
     :meth:`BlockMemory.place`. ``captures`` are the signals' functions that record each layer's retrieval
     (:class:`utaca.detection.signal.Signal`), by name. Branches of equal ``state_id`` hold the same committed tokens.
 
-    At the document's end ``n_scored`` of its blocks are far. It holds ``n_whole`` whole blocks (below 0 if it ends
-    within the initial tokens); ``n_at_capacity`` blocks will be far once the branch is full. For the blocks that leave
-    the window after the document, the branch holds ``representatives`` [layers, G * D, blocks] and their tokens'
+    At the document's end ``n_scored`` of its blocks are far. The document holds ``n_whole`` whole blocks (below 0 if it
+    ends within the initial tokens); for the last token that fits, ``n_at_capacity`` blocks are far. For the blocks that
+    leave the window after the document, the branch holds ``representatives`` [layers, G * D, blocks] and their tokens'
     ``attention_mass`` [layers, G, tokens], which begins at index ``mass_start`` of the window. ``tail`` [layers, 2, G,
     blocks, block_size, D] has the unrotated keys and values of the blocks that the document does not hold whole.
     """
@@ -205,7 +205,7 @@ class Branch:
         return pairs
 
     def _keep(self, first: int, pairs: Tensor, layers: slice = slice(None)) -> None:
-        """Copy into the tail what it covers of unrotated ``pairs`` [layers, 2, G, T, D] from token ``first`` on."""
+        """Copy the tail's part of unrotated ``pairs`` [layers, 2, G, T, D], which begin at token ``first``."""
         first -= self.memory.layout.first_token(self.n_whole)
         tail = self.tail[layers].flatten(3, 4)[..., max(0, first) : max(0, first + pairs.shape[3]), :]
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])
@@ -259,7 +259,7 @@ class BlockStep(Step):
         self.start, self.behind = layout.window_start(self.position) - branch.start, self.position - branch.start
 
     def equals(self, other: BlockStep) -> bool:
-        """Whether both steps pass the same tokens under the same budget after the same committed tokens."""
+        """Whether both steps pass the same tokens after the same committed tokens, and retrieve equally many blocks."""
         alike = self.state.state_id == other.state.state_id and self.k == other.k
         return alike and torch.equal(self.tokens, other.tokens)
 
@@ -279,7 +279,7 @@ class Pass:
     [layers, rows, G, T, D], the keys ``rotated`` to the window and the ``values`` (same shape); the rotated queries
     (``query`` [layers, rows, H, T, D]) and the log-sum-exp ``lse`` [layers, rows, H, T] of their logits, scaled by
     ``scaling``; the best blocks (``chosen`` [layers, rows, K], of which a step sees the first k) and their ``scores``;
-    and what each signal ``captured`` [layers, rows]. A branch that commits a row takes that row's ``state_ids``.
+    and what each signal ``captured`` [layers, rows]. A branch that commits a row takes its row's ``state_ids`` entry.
     """
 
     @torch.inference_mode()
@@ -322,7 +322,7 @@ class Pass:
             ]
             scores = scores.gather(1, chosen)
             if room := self._most - chosen.shape[1]:
-                # A group that retrieves fewer blocks is padded with block 0, which no step of the group sees.
+                # A group that retrieves fewer blocks is padded with block 0; no step of the group sees the padding.
                 chosen, scores = pad(chosen, (0, room)), pad(scores, (0, room))
             columns.append((*attended, chosen, scores, *captured))
         out, *rest = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*columns, strict=True))
@@ -339,7 +339,7 @@ class _Group:
         branch = self.branches[0]
         self.memory, self.n_far, self.scale, self.size = branch.memory, first.n_far, branch.scale, first.size
         layout, rotary, dtype = self.memory.layout, branch.reader.rotary, branch.window.dtype
-        # The part of the window that all rows share: if branches have diverged, it ends with the document.
+        # The window's part that all rows share: for single tokens, whose branches may differ, only the document's part.
         shared = max(first.start, len(self.memory) - branch.start) if first.size == 1 else first.behind
         self.window = slice(first.start, shared)
         self.tails = [step.behind - shared for step in steps]

@@ -52,7 +52,7 @@ def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, des
 
 @torch.inference_mode()
 def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] = lambda hidden: None) -> Iterator[int]:
-    """Read the rest of a memory from token ``start``; yield the number of tokens read after each pass of the model.
+    """Read the rest of a memory from token ``start``; after each pass, yield the number of tokens read so far.
 
     ``start`` is 0, or the ``start`` of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. A
     caller that takes the passes one by one runs each of them under :func:`utaca.settings.machine.in_turn`.

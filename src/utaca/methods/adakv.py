@@ -14,7 +14,7 @@ from utaca.methods.snapkv import SnapKV, before_window
 class AdaKV(SnapKV):
     """As :class:`SnapKV`, but heads whose attention is spread wide keep more keys than those that focus on few.
 
-    Feng et al., arXiv 2407.11550; FFY0/AdaKV, MIT. A head's count is how many of the layer's best votes are its keys;
+    Feng et al., arXiv 2407.11550; FFY0/AdaKV, MIT. A head's count is how many of the layer's best votes its keys got;
     ``floor`` is the share of the budget that is divided evenly. ``safeguard`` mixed: a head keeps the mean of its count
     and the even share, weighted by ``floor`` (official); least: a head keeps at least ``floor`` of the even share,
     window included (kvpress). ``budget`` is the mean number of keys over heads, up to rounding.

@@ -88,7 +88,7 @@ class InfLLMV2(DenseMethod):
         return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
-        """Scores [G, blocks] of blocks from the heads' summed softmax [G, kernels] over ``kernels``."""
+        """Scores [G, blocks] of blocks from ``kernels`` [G, kernels], each kernel's softmax summed over query heads."""
         each, wide = self.block // self.stride, self.kernel // self.stride
         size = each + wide - 1
         behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])

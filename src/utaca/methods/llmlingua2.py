@@ -123,7 +123,7 @@ def _kind(model: str) -> str | None:
 
 @lru_cache(1)
 def _compressor(model: str, device: str) -> Any:
-    """The package's compressor, built like its constructor builds it, but without downloading OpenAI's tokenizer."""
+    """The package's compressor, built as by its constructor, but without downloading OpenAI's tokenizer."""
     from llmlingua import PromptCompressor
 
     compressor = PromptCompressor.__new__(PromptCompressor)

@@ -111,7 +111,7 @@ class MethodState(ABC):
         return other
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Pass ``tokens`` [T], of the prompt or one of the answer, through the model; the last hidden states [T, D]."""
+        """Pass ``tokens`` [T], several of the prompt or one of the answer; return the last hidden states [T, D]."""
         self.attended = []
         hidden = self.reader.forward(tokens[None], self)[0]
         self.length += len(tokens)
@@ -183,7 +183,7 @@ class Method(ABC):
     number. Class constants give the ``name``, how the time of ``prefill`` grows with the document, the ``positions`` of
     keys and queries (``absolute``: true ones; ``rolling``: indices in the cache; ``clipped``: far keys at one
     distance), whether the budget may change from step to step (``adjustable``), and whether the prompt's last token
-    passes alone as the first step of decoding (``last_alone``) or with the prompt, which then gives the first token.
+    passes alone as the first decoding step (``last_alone``) or with the prompt, whose pass then gives the first token.
     """
 
     name: ClassVar[str]
@@ -228,7 +228,7 @@ class Method(ABC):
 
     @property
     def observation(self) -> int:
-        """Number of last tokens of the prompt (even the document's) whose queries the method must see in one pass."""
+        """Number of the prompt's last tokens (and the document's, if too few) whose queries must be in one pass."""
         return 0
 
     @property
@@ -247,7 +247,7 @@ class Method(ABC):
     def longest(self, reader: Reader, room: int) -> int | None:
         """Most tokens of a document that the method can read if ``room`` more follow; None: any number.
 
-        The reader was not trained for positions beyond these, so methods with true positions cut documents.
+        The reader was not trained beyond ``reader.positions``, so methods with true positions cut documents.
         """
         return reader.positions - room if self.positions == "absolute" else None
 
