@@ -69,6 +69,8 @@ def test_closed_book_reads_the_question_alone() -> None:
     assert answer.generation.text == alone.generation.text
     assert (answer.n_context, answer.dropped) == (len(opening), 150 - len(opening))
     assert whole.n_context == 150, "their readings are not shared"
+    cut = Answers(reader, some_tokens(reader.positions + 9)).answer(build("closed_book", {}), QUESTION, 12)
+    assert (cut.n_context, cut.dropped) == (len(opening), reader.positions + 9 - len(opening))
 
 
 @pytest.mark.parametrize("name", ["infllm", *EVERYTHING])

@@ -265,8 +265,9 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
         runs.check(start, path)
     older = path.read_text().replace("detector_steps", "stepz")
     wrong = {older: r"run\.yaml was written under .*: scale\.detector_steps is missing", "- 1\n": "no saved config"}
+    wrong["run: \udcff\n"] = "no saved config"
     for text, said in wrong.items():
-        path.write_text(text)
+        path.write_text(text, errors="surrogateescape")
         with pytest.raises(UserError, match=said):
             runs.check(start, path.parent)
 

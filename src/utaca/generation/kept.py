@@ -89,7 +89,7 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
     names = list(_parts(memory))
     try:
         with safe_open(path, "pt") as file:
-            about = file.metadata()
+            about = file.metadata() or {}
             parts = {name: file.get_tensor(name) for name in names}
         if int(about["crc32"]) != _checksum(parts):
             raise DamagedError(path)

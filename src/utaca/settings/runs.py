@@ -114,7 +114,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no saved config.") from error
 
 
