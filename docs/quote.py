@@ -27,7 +27,8 @@ The first paragraph of a Markdown file behind its heading::
     <!-- /quote -->
 
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
-:meth:`pandas.DataFrame.eval`. What a run has no figure for is a dash.
+:meth:`pandas.DataFrame.eval`. With ``across: set``, rows of equal ``row`` (a list of columns) are one row, whose other
+columns are named after the row's set: ``{score QA-4k}``. What a run has no figure for is a dash.
 """
 
 import argparse
@@ -122,7 +123,7 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     if "paragraph" in settings:
         paragraphs = path.read_text(encoding="utf-8").split("\n\n")
         return "\n\n" + next(each.strip() for each in paragraphs if not each.startswith("#")) + "\n\n"
-    rows = _rows(path, settings.get("where"), settings.get("derive", {}))
+    rows = _rows(path, settings)
     if "text" in settings:
         if len(rows) != 1:
             raise UserError(f"{name}: {settings.get('where')!r} is true of {len(rows)} rows, not of one.")
@@ -134,13 +135,17 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     return "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
 
 
-def _rows(path: Path, where: str | None, derive: Mapping[str, str]) -> list[dict[str, Any]]:
-    frame = pd.read_csv(path)
+def _rows(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    frame, where, derive = pd.read_csv(path), settings.get("where"), settings.get("derive", {})
     try:
         for column, expression in derive.items():
             frame[column] = frame.eval(expression, engine="python")
         if where:
             frame = frame.query(where, engine="python")
+        if "across" in settings:
+            frame = frame.set_index([*settings["row"], settings["across"]]).unstack(sort=False)
+            frame.columns = [" ".join(pair) for pair in frame.columns]
+            frame = frame.reset_index()
     except Exception as error:  # whatever the expression raises
         raise UserError(f"{path}: {where or derive!r} cannot be looked up: {error}") from error
     if frame.empty:
