@@ -146,6 +146,7 @@ def test_facts_that_share_a_line_are_told_apart(between: str) -> None:
 
 @pytest.mark.parametrize("reference", ["the tenth of May 1964", "May the tenth, nineteen sixty-four"])
 def test_a_reference_in_words_is_a_date(reference: str) -> None:
+    assert judge.equivalent(reference, reference, "birth date")
     for said, wanted in (("May 10, 1964", 1), ("1964-05-10", 1), ("1964", 1 / 3), ("May 19, 1964", 0)):
         assert judge.score(DATE_OF_BIRTH, "birth date", said, reference)[0] == pytest.approx(wanted)
         labels = labeller.label("A B", "birth date", reference, f"It is {said}", list(enumerate(said)))

@@ -65,7 +65,7 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
     """Whether two values, without a sentence around them, are the same."""
     expected = dates.expected(reference, attribute)
     if expected is not None:
-        date = dates.whole_date(prediction)
+        date = dates.whole_date(dates.in_figures(prediction))
         return date is not None and date.same(expected)
     if prediction.strip().casefold() == reference.strip().casefold():
         return True
