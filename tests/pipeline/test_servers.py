@@ -268,3 +268,9 @@ def test_the_answer_is_read_from_what_is_around_it() -> None:
         assert score(content) == value, name
     for opening in OPENINGS:
         assert score(f"{opening}a draft: {DRAFT}? No, they agree.") == "reasoning", opening
+
+
+def test_the_fault_of_an_incomplete_answer_is_not_that_of_an_object_in_it() -> None:
+    for content, place in ((f'{{"scores": [{TASK}, }}', "Invalid JSON"), (f"By {{score}}: {TASK}", "score: ")):
+        value = read({"choices": [{"message": {"content": content}}]}, Score)[1]
+        assert place in value.complaint

@@ -381,7 +381,7 @@ def test_of_several_gpus_each_process_takes_its_own(tmp_path: Path, monkeypatch:
         (tmp_path / name).touch()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert (gpus(tmp_path), visible_gpus(2)) == (2, ["0", "1"])
-    for visible, number in (("", 0), ("1", 1), ("3,1", 2)):
+    for visible, number in (("", 0), ("1", 1), ("1,-1,0", 1), ("3,1", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpus(tmp_path) == number
     first = take_gpu(visible_gpus(2), tmp_path)

@@ -77,8 +77,10 @@ def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | F
     """The one value of type ``shape`` in a text, perhaps among other words; a failure if none or unequal ones."""
     values: list[pydantic.BaseModel] = []
     failure = Failure("shape")
-    # The text as a whole is tried too: if it holds no complete JSON object, only this error says what is wrong.
-    for candidate in [text, *(text[start:end] for start, end in _objects(text))]:
+    parts = [text[start:end] for start, end in _objects(text)]
+    broken = text.startswith("{") and not text.startswith(tuple(parts[:1]))
+    # The last error is told: the whole text's if that holds no complete JSON object or begins with an incomplete one.
+    for candidate in [*parts, text] if broken else [text, *parts]:
         try:
             values.append(shape.model_validate_json(candidate))
         except pydantic.ValidationError as wrong:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from itertools import takewhile
 from pathlib import Path
 from threading import RLock
 from typing import IO, ParamSpec, TypeVar
@@ -42,7 +43,8 @@ def gpus(devices: Path = Path("/dev")) -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return len(present)
-    allowed = [device for device in visible.split(",") if device.strip() not in ("", "-1")]
+    # CUDA shows the devices before the first that it does not know.
+    allowed = list(takewhile(lambda device: device.strip() not in ("", "-1"), visible.split(",")))
     return min(len(present), len(allowed))
 
 
