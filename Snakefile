@@ -96,7 +96,8 @@ onstart:
         try:
             preflight.check_jobs(SETTINGS, workflow.dag.needrun_jobs(), here=HERE)
             # Whatever part of the run is made first, its name is taken.
-            runs.claim(config, Path(OUT))
+            asked = any(job.rule.name == "run_config" for job in workflow.dag.jobs)
+            runs.claim(config, Path(OUT), asked=asked)
         except UserError as error:
             sys.exit(f"Error: {error}")
 

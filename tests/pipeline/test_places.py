@@ -100,4 +100,4 @@ def test_a_folder_that_is_not_mounted_or_cannot_be_written_is_told(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(UserError, match=r"run\.yaml cannot be written \(No space left on device\)"):
-        runs.claim(compose({"scale": "smoke"}, ROOT), tmp_path)
+        runs.claim(compose({"scale": "smoke"}, ROOT), tmp_path, asked=True)

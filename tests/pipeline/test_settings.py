@@ -252,10 +252,12 @@ def test_entries_go_on_top_of_a_saved_run(root: Path, tmp_path: Path) -> None:
 
 def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     path, start = tmp_path / "smoke" / "run.yaml", compose({"scale": "smoke"}, root)
-    runs.check(start, path.parent)
-    runs.write(start, path)
     added = {"scale": {"use": "smoke", "bootstrap": "900"}, "judge": "gpt_oss_120b", "points": "qwen"}
-    runs.check(compose(added, root), path.parent)
+    grown, moved = (compose(added | more, root) for more in ({}, {"answers": "results/other.sqlite"}))
+    for now, asked, saved in ((start, False, start), (grown, False, start), (grown, True, grown), (moved, True, grown)):
+        runs.check(now, path.parent)
+        runs.claim(now, path.parent, asked=asked)
+        assert runs.read(path) == saved
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     steps = start["scale"]["detector_steps"]
     said = rf"another seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"

@@ -47,8 +47,7 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
     keys. If the bases of ``config`` and ``pure`` differ, six hex digits of the base's digest end the name.
     """
     parts = [config["scale"]["name"]]
-    labels = {key: config[key]["name"] for key in _NAMED}
-    parts += [label for key, label in labels.items() if label != usual.get(key)]
+    parts += [config[key]["name"] for key in _NAMED if config[key]["name"] != usual.get(key)]
     try:
         same = base(config) == base(pure)
     except UserError:
@@ -86,10 +85,15 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
         )
 
 
-def claim(config: Mapping[str, Any], folder: Path) -> None:
-    """Save the config if its run has none yet, so that :func:`check` recognises the run from the first file on."""
-    if not (folder / CONFIG).is_file():
-        write(config, folder / CONFIG)
+def claim(config: Mapping[str, Any], folder: Path, *, asked: bool) -> None:
+    """Save the config if its run has none yet, so that :func:`check` recognises the run from the first file on.
+
+    If ``asked`` for, it replaces a config of other results: Snakemake never remakes a file that it has not made itself.
+    """
+    path = folder / CONFIG
+    saved = path.is_file() and identity(build(schema.Config, read(path)))
+    if not saved or (asked and saved != identity(build(schema.Config, config))):
+        write(config, path)
 
 
 def write(config: Mapping[str, Any], path: Path) -> None:
