@@ -24,6 +24,8 @@ from utaca.settings.machine import free_disk, gib
 
 SIZE = "8GiB"
 """Default size of a cache."""
+# Entries, whole or half-written; the folder may hold other files of the user's, models among them.
+_ENTRY = re.compile(r"\.?[0-9a-f]{64}\.safetensors")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -88,7 +90,7 @@ class Cache:
     def _leave(self, size: int) -> None:
         """Remove the least recently used entries until ``size`` more bytes have room."""
         entries = []
-        for path in self._folder.glob("*.safetensors*"):
+        for path in (each for each in self._folder.iterdir() if _ENTRY.match(each.name)):
             with suppress(FileNotFoundError):  # another process may have removed it
                 about = path.stat()
                 entries.append((about.st_mtime_ns, about.st_size, path))
