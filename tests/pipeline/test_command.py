@@ -185,13 +185,15 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     tokens = utaca.generate(memory, QUESTION, **choice.options).trace
-    tokens[1].text = "\x1b[2J"
+    tokens[1].text = "\x1b[2J\x9b"
+    tokens[2].text = spaced = "12\u202f000\xa0\u20ac \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645\u3000"
     show = asking.shaded(out, choice)
     for token in tokens:
         show(token)
     assert out.getvalue().startswith("\x1b[38;5;16;48;5;75mThe\x1b[0m"), "K_max is the darkest"
     assert "\x1b[4m" in out.getvalue() or ";4m" in out.getvalue(), "a rollback is underlined"
-    assert "\x1b[2J" not in out.getvalue(), "an answer does not steer the terminal"
+    assert "\ufffd[2J\ufffd" in out.getvalue(), "an answer does not steer the terminal"
+    assert spaced in out.getvalue(), "spaces and joiners of any script stay"
     assert not asking.colours(io.StringIO())
     for name, value in (("TERM", "dumb"), ("NO_COLOR", "1")):
         monkeypatch.setenv(name, value)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -169,7 +170,7 @@ def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
 
     def show(token: Token) -> None:
         # An answer must not send control codes to the terminal.
-        text = "".join(letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in token.text)
+        text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", token.text)
         out.write(shade(text, token, most) if coloured else text)
         out.flush()
 
