@@ -93,6 +93,7 @@ class CompletionRequest(_Model):
     stream: bool = False
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = pydantic.Field(None, ge=1)
+    max_completion_tokens: int | None = pydantic.Field(None, ge=1)
     temperature: float | None = pydantic.Field(None, ge=0, le=2)
     top_p: float | None = pydantic.Field(None, gt=0, le=1)
     seed: int | None = None
@@ -102,7 +103,6 @@ class CompletionRequest(_Model):
 
 class ChatRequest(CompletionRequest):
     messages: list[_Message] = pydantic.Field(min_length=1)
-    max_completion_tokens: int | None = pydantic.Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
 
@@ -216,8 +216,8 @@ def _order(
     chosen, question = request.utaca, tuple(tokens[n:])
     if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
-    longest, echo = getattr(request, "max_completion_tokens", None) or request.max_tokens, ()
-    if getattr(request, "echo", None):
+    longest, echo = request.max_completion_tokens or request.max_tokens, ()
+    if isinstance(request, PlainRequest) and request.echo:
         echo = _pieces(reader, tokens) if best is not None else [reader.tokenizer.decode(tokens)]
     if longest == 0 and not (echo and best is not None):
         raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
