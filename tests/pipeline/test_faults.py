@@ -130,7 +130,7 @@ def test_no_answer_does_not_count_as_an_unusable_one(store: Path) -> None:
 LASTING = [
     (Reply(status=413), "http 413", (1,)),
     (Reply(seconds=2), "timeout", (3,)),
-    (Reply("<html>"), "protocol", (3,)),
+    (Reply(headers={"x-policy": "a" * 9000}), "protocol", (3,)),
     (Reply(status=429), "http 429", (4, 5)),
     (Reply(cut=0), "unreachable", (4, 5)),
 ]

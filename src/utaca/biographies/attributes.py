@@ -19,7 +19,6 @@ MAX_LENGTH = 100
 
 _LONGEST = {"user agent": 80, "catch phrase": 60}
 
-
 Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
 
 

@@ -253,8 +253,7 @@ class _Session:
             self._warned.add(answer.kind)
             reason = answer.reason
             if answer.kind == "timeout":
-                width = server.pace.width
-                reason += f"; it is asked again with twice the time, and fewer go out at once (now {width})"
+                reason += f"; it is asked again with twice the time, and fewer go out at once (now {server.pace.width})"
             _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, reason)
         return answer
 

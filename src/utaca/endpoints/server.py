@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import aiohttp
 import httpx2
 import openai
 from pydantic import BaseModel
@@ -90,7 +91,7 @@ class ChatServer:
             async with asyncio.timeout(self._endpoint.timeout_s):
                 page = await self._client.models.list()
             return [model.id for model in page.data if isinstance(model.id, str)]
-        except (openai.OpenAIError, AttributeError, TimeoutError, TypeError, ValueError):
+        except (openai.OpenAIError, aiohttp.ClientError, AttributeError, TimeoutError, TypeError, ValueError):
             return []
 
     async def answer(self, messages: Messages, kind: type[BaseModel], n_late: int = 0) -> dict[str, Any] | Failure:
@@ -113,6 +114,9 @@ class ChatServer:
                 return Failure("protocol", reason=f"{where(endpoint)} answers with {reason}", passing=True)
             reason = transport.unreachable(endpoint, fault)
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
+        except aiohttp.ClientResponseError as fault:  # The openai client lets it through.
+            reason = f"no readable HTTP ({shown(endpoint, fault.message)}); base_url may want https or another port"
+            return Failure("protocol", reason=f"{where(endpoint)} answers with {reason}", passing=True)
 
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
         """Try one form of the parameters after another until the server accepts the request.

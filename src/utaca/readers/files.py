@@ -33,7 +33,6 @@ _NUMBERS = (
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
-
 # Readers that the config lists
 
 

@@ -21,7 +21,7 @@ _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
 # ASCII only, because a host with other letters is sent in ASCII.
 _ADDRESS = re.compile(
-    r"(?i)https?://([\w-]+(\.[\w-]+)*|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII
+    r"(?i)https?://([\w-]{1,63}(\.[\w-]{1,63})*|\[[0-9a-f:.]+\])(:\d{1,5})?(/[\w!$%&'()*+,;=:~./-]*)?", re.ASCII
 )
 # User, host, port, database, and options without a secret.
 _DATABASE = re.compile(

@@ -35,7 +35,6 @@ _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     **{"response_format": ({"type": "text"},), "suffix": ("",), "modalities": (["text"],), "audio": ()},
 }
 
-
 Places = Sequence[tuple[int, int, int]]
 """Per token: index of its message, then its begin and end in the message, in characters; (-1, 0, 0): in no message."""
 
