@@ -63,8 +63,11 @@ def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
-    """:func:`attention` over one segment that has no mask and at least one key."""
+    """:func:`attention` over one segment without a mask; without keys, zeros of weight 0 for :func:`merged`."""
     query, keys, values = segment[:3]
+    if not keys.shape[2]:
+        # The CPU's kernel would divide by the number of keys, which ends the process.
+        return torch.zeros_like(query), torch.full_like(query[..., 0], -math.inf, dtype=torch.float32)
     b, h, t, d = query.shape
     shared = h // keys.shape[1]
     if causal := segment.causal and t > 1:

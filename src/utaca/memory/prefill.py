@@ -137,7 +137,6 @@ class Chunks:
             far = self._retrieved(layer, edge)
             segments.append(Segment(distant, *far[:, None].expand(-1, count, -1, -1, -1)))
         segments += [Segment(local, old_keys, old_values), Segment(local, new_keys, new_values, causal=True)]
-        segments = [segment for segment in segments if segment.keys.shape[2]]
         total = pad(memory.attention_mass[layer], (0, count * size))
         out, lse = attention(segments, scaling)
         if m.representatives != TOKENS:
