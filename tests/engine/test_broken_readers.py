@@ -140,7 +140,6 @@ BROKEN: dict[str, tuple[Break, str]] = {
         changed(CONFIG, model_type="gpt_neox"),
         "is a gpt_neox model; supported are llama, mistral, qwen2, qwen3",
     ),
-    "no positions": (changed(CONFIG, max_position_embeddings=None), "max_position_embeddings=null"),
     "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
     "rope_scaling is a number": (
         changed(CONFIG, rope_scaling=1, rope_parameters=None),
@@ -187,6 +186,9 @@ def test_a_folder_that_holds_no_whole_plain_model_is_one_sentence(folder: Path, 
 
 def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
     assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
+    # The system refuses to look at such a name, as at a path in another user's folder.
+    assert "neither a folder that this user may read nor" in refusal(folder / ("x" * 300))
+    assert "is not here; set reader.path" in refusal(folder / ("x" * 300 + ".gguf"))
 
 
 def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -569,7 +569,7 @@ def test_files_of_earlier_versions(tmp_path):
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "text").write_text("[1]")
     for path, sentence in [
-        (tmp_path / "none", "does not exist"),
+        (tmp_path / ("none" * 80), "does not exist"),
         (tmp_path, "is a folder; name the detector's file in it"),
         (None, "is loaded from a file, not from None; give its path"),
         (tmp_path / "text", "not a detector"),

@@ -51,7 +51,7 @@ def there(*paths):
 def model_files(path):
     """A model's weights, config and tokenizer, if they are local or a job fetches them."""
     if gguf.is_gguf(path):
-        return [path] if Path(path).is_file() or public.is_made(path) else []
+        return [path] if os.path.isfile(path) or public.is_made(path) else []
     return [str(x) for x in sorted(Path(path).glob("*")) if x.suffix in {".json", ".jinja", ".safetensors"}]
 
 

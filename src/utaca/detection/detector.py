@@ -7,8 +7,8 @@ Decoding runs the network of this module; dropout and training are in :mod:`utac
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -212,11 +212,11 @@ def load(path: str | Path) -> Detector:
 
     Raises :class:`UserError` if the file is missing or is not a detector of this version.
     """
-    if not isinstance(path, str | PathLike):
+    if not isinstance(path, str | os.PathLike):
         raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise UserError(f"{path} is a folder; name the detector's file in it, as seed0/model.safetensors of a run's")
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         raise UserError(f"{path} does not exist; train the detector first")
     try:
         with safe_open(path, framework="pt") as file:

@@ -1,6 +1,7 @@
 """Checks of a reader: of files, config, tokenizer and chat template before loading, and of weights after loading."""
 
 import math
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     if not gguf.is_gguf(path):
         return _check_model(settings)
     if files.folder_of(path) is None:
-        if not Path(path).is_file() and public.entry(path):
+        if not os.path.isfile(path) and public.entry(path):
             listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
             name = settings.name if listed else "NAME, without which it lists the names"
             raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
@@ -104,15 +105,15 @@ def _check_config(settings: ReaderSettings) -> None:
     if folder is not None:
         files.check_folder(settings)
         config = folder / "config.json"
-    elif Path(settings.path).is_file():
+    elif os.path.isfile(settings.path):
         raise UserError(f"{reader} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
     else:
         try:
             config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
         except (OSError, ValueError) as error:
             raise UserError(
-                f"{reader} is neither a local folder nor available from the hub; download it, or set reader.path to a "
-                "folder (a gated model also needs HF_TOKEN)"
+                f"{reader} is neither a folder that this user may read nor available from the hub; download it, or set "
+                "reader.path to a folder (a gated model also needs HF_TOKEN)"
             ) from error
     family = files.read_object(config).get("model_type")
     if not isinstance(family, str):

@@ -1,6 +1,7 @@
 """Files of readers: the readers that the config lists, their files on disk, and fetching; does not import torch."""
 
 import json
+import os
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -57,7 +58,7 @@ def listed_settings(name: str) -> ReaderSettings:
 
 def state(reader: ReaderSettings) -> str:
     """Describe in one line whether a reader's files are on disk, and the source of the files."""
-    state = "here" if weights(reader) or Path(reader.path).is_file() else "not fetched"
+    state = "here" if weights(reader) or os.path.isfile(reader.path) else "not fetched"
     file = public.entry(reader.path)
     source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
     return f"{state:12} {source}"
@@ -78,7 +79,7 @@ def where(reader: ReaderSettings) -> str:
 def folder_of(path: str) -> Path | None:
     """Folder of a reader's model, for a GGUF file the folder of its conversion; None if the folder does not exist."""
     folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
-    return folder if folder is not None and folder.is_dir() else None
+    return folder if folder is not None and os.path.isdir(folder) else None
 
 
 def _file(reader: ReaderSettings, name: str) -> Path | None:
@@ -264,7 +265,7 @@ def fetch(reader: ReaderSettings) -> str:
         file = public.entry(reader.path)
         done = "fetched" if file and public.fetch(Path(reader.path), file) else "is here"
         return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
-    if Path(reader.path).is_dir():
+    if os.path.isdir(reader.path):
         return f"{reader.path} is here: {len(weights(reader))} files of weights"
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HTTPError

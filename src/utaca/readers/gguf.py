@@ -43,7 +43,7 @@ _LAYER = (
 
 def is_gguf(path: str | Path) -> bool:
     """Whether a reader's path ends like the path of a GGUF file; the file need not exist."""
-    return Path(path).suffix.lower() == ".gguf" and not Path(path).is_dir()
+    return Path(path).suffix.lower() == ".gguf" and not os.path.isdir(path)
 
 
 def models() -> Path:
@@ -54,7 +54,7 @@ def models() -> Path:
 
 def conversion(path: str | Path) -> Path | None:
     """Folder for the conversion of a GGUF file; the folder need not exist. None if the GGUF file does not exist."""
-    if not Path(path).is_file():
+    if not os.path.isfile(path):
         return None
     state = Path(path).stat()
     return models() / f"{_digest(Path(path).absolute(), state.st_size, state.st_mtime_ns)[:16]}-{CONVERSION}"

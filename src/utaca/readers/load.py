@@ -214,9 +214,7 @@ def _ids(document: object) -> Tensor:
 
 def resolve_device(device: str) -> str:
     """Resolve ``auto`` to cpu or cuda."""
-    if device != "auto":
-        return device
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
 
 
 def resolved(settings: ReaderSettings) -> ReaderSettings:

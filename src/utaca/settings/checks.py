@@ -3,10 +3,10 @@
 import difflib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import AnyHttpUrl, TypeAdapter
@@ -137,7 +137,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
-    if reader.revision and (reader.path.lower().endswith(".gguf") or Path(reader.path).is_dir()):
+    if reader.revision and (reader.path.lower().endswith(".gguf") or os.path.isdir(reader.path)):
         yield (
             f"reader.revision is {reader.revision}, a version on a hub, but reader.path={reader.path} is here, where "
             "there is one alone; leave reader.revision out."
