@@ -340,7 +340,7 @@ TINY = partial(utaca.load_reader, "tiny")
     ("make", "options", "sentence"),
     [
         (utaca.load_reader, {"name_or_path": 7}, "has a name, a Hugging Face id or a folder, and 7 is none of these"),
-        (TINY, {"dtype": torch.float16}, 'reader.dtype is \'float16\' but must be one of "auto", "float32", "bfloat16"'),
+        (TINY, {"dtype": torch.float16}, '\'float16\' but must be one of "auto", "float32", "bfloat16"'),
         (TINY, {"device": "tpu"}, "reader.device is 'tpu'"),
         (TINY, {"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (TINY, {"memory": {"n_local": 64}}, "as utaca.MemorySettings(n_local=256), not {'n_local': 64}"),
