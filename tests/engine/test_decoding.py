@@ -318,7 +318,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (lambda memory: Detected("model.safetensors"), r"as utaca\.load_detector\(path\) gives"),
         (lambda memory: Sub("16"), "must be"),
         (lambda memory: parse("sub.0"), r"set\.N or sub\.N"),
-        (lambda memory: Sampling(0.7, seed="a"), "must be"),
+        (lambda memory: Sampling(0.7, seed=2**64), r"sampling: seed must be at least -2\*\*63 and below 2\*\*64"),
         (lambda memory: Sampling("0.7"), r"sampling: temperature and top_p must be numbers, as in utaca\.Sampling\("),
         (lambda memory: Sampling(temperature=0.0), "sampling: temperature must be above 0"),
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),

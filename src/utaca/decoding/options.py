@@ -65,7 +65,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not all(isinstance(number, int | float) for number in (self.temperature, self.top_p)):
             raise UserError("sampling: temperature and top_p must be numbers, as in utaca.Sampling(0.7, top_p=0.9)")
-        whole("sampling: seed", self.seed)
+        if not -(2**63) <= whole("sampling: seed", self.seed) < 2**64:
+            raise UserError("sampling: seed must be at least -2**63 and below 2**64; give a smaller one")
         if not self.temperature > 0:
             raise UserError("sampling: temperature must be above 0; leave sampling out for greedy decoding")
         if not 0 < self.top_p <= 1:
