@@ -337,8 +337,8 @@ class StopFilter:
             self.ended = True
             return self._send(min(places))
         # Hold back the longest end of the text that may be the beginning of a stop text.
-        ends = (size for stop in self.stop for size in range(1, len(stop)) if self._held.endswith(stop[:size]))
-        return self._send(len(self._held) - max(ends, default=0))
+        ends = (at for at in range(len(self._held)) if any(stop.startswith(self._held[at:]) for stop in self.stop))
+        return self._send(next(ends, len(self._held)))
 
     def rest(self) -> str:
         """Return the text still held back at the answer's end; "" if a stop text ended the answer."""
