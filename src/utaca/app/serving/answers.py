@@ -129,7 +129,7 @@ class Reply:
                     yield f": read {event.done} of {event.total} tokens\n\n"
                     continue
                 choice = self._choice(number, [event], sent[number])
-                sent[number] += len(event.text)
+                sent[number] += sum(len(each.text) for each in event.scored)
                 if event.text or event.reason or choice["logprobs"] or "utaca" in choice:
                     delta = {"content": event.text} if event.text else {}
                     yield self._chunk([choice | ({"delta": delta} if self._chat else {"text": event.text})])
@@ -143,7 +143,7 @@ class Reply:
         return f"data: {json.dumps(self._head | {'choices': choices} | more)}\n\n"
 
     def _choice(self, number: int, pieces: Sequence[Piece], sent: int = 0) -> dict[str, Any]:
-        """A choice of the response without its text, for new ``pieces``; ``sent`` characters were sent before."""
+        """A choice of the response without its text, for new ``pieces``; tokens sent before had ``sent`` letters."""
         order, values, about = self._jobs[number].order, None, {}
         tokens = [piece.token for piece in pieces if piece.token]
         scored = [each for piece in pieces for each in piece.scored]
