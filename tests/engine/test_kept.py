@@ -49,10 +49,10 @@ def test_a_kept_document_is_the_one_that_was_read(
 
 def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read: Mock) -> None:
     reader, tokens = make_reader(), some_tokens(100)
-    others = [(make_reader("qwen2"), tokens), (make_reader(memory=replace(SETTINGS, n_local=32)), tokens)]
-    for one, text in [(reader, tokens), (reader, tokens.flip(0)), *others, (reader, tokens)]:
+    others = make_reader("qwen2"), make_reader("llama-yarn"), make_reader(memory=replace(SETTINGS, n_local=32))
+    for one, text in [(reader, tokens), (reader, tokens.flip(0)), *((x, tokens) for x in others), (reader, tokens)]:
         Kept(tmp_path).read(one, text)
-    assert read.call_count == len(list(tmp_path.iterdir())) == 4
+    assert read.call_count == len(list(tmp_path.iterdir())) == 5
 
 
 def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path, read: Mock) -> None:

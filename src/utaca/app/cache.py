@@ -1,8 +1,8 @@
 """Cache on disk of documents that were read, so that further questions about a document need not read it again.
 
-The key of an entry is made of the reader's weights and type, the settings of block memory and the document's tokens
-(:mod:`utaca.generation.kept`). Entries are written whole or not at all. If the cache would exceed its size with
-a new entry, the least recently used entries are removed first.
+The key of an entry is made of the reader's weights, rotary embedding and type, the settings of block memory and the
+document's tokens (:mod:`utaca.generation.kept`). Entries are written whole or not at all. If the cache would exceed its
+size with a new entry, the least recently used entries are removed first.
 """
 
 import os

@@ -61,8 +61,8 @@ class DamagedError(Exception):
 
 
 def path_of(folder: Path, reader: Reader, tokens: Tensor) -> Path:
-    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, dtype and memory settings."""
-    about = reader.identity, str(reader.dtype), asdict(reader.settings.memory)
+    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, dtype and memory."""
+    about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), asdict(reader.settings.memory)
     digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
     return folder / f"{digest}.safetensors"
 
