@@ -43,6 +43,11 @@ def test_what_is_listed_can_be_made_and_every_column_is_shown_somewhere(plan: An
     assert set(columns()) == {name for entry in ENTRIES.values() for name in columns_of(entry)}
 
 
+def test_other_bars_are_another_table_of_bars(root: Path, plan: Any) -> None:
+    lower = planned(root, reader={"bars": [{"set": "biographies", "limit": 50}]})
+    assert [name for name in ENTRIES if lower.shown(name) != plan.shown(name)] == ["bars"]
+
+
 def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     mine = "results/mine/tables/test.csv"  # snakemake says that nothing makes it

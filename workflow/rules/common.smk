@@ -285,6 +285,8 @@ def shown(name):
     if theme == "judging":
         roles = [getattr(SETTINGS, role) for role in ROLES]
         settings |= {"prices": [[x.prompt_price, x.completion_price] for x in roles]}
+    if ENTRIES[name].when == "bars":
+        settings |= {"bars": [asdict(bar) for bar in SETTINGS.reader.bars]}
     return CAPTION | settings | {"entry": asdict(ENTRIES[name])}
 
 
