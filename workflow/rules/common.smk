@@ -295,6 +295,7 @@ def made_from(table):
     splits = [split for split in ("validation", "test") if (split, "blocks") in POINTS]
     traced = [path for split in splits for path in labelled(split)]
     uncorrected = [path for split in SPLITS for path in shards(UNCORRECTED, split)]
+    of_tasks = dict.fromkeys(path for variant in SETTINGS.detectors for path in lessons(variant)["task_labels"])
     curve = "sweep" if "sweep" in TABLES else "test"
     groups = {
         **{f"{x}_answers": generations("answers", x, "blocks") for x in splits},
@@ -326,7 +327,7 @@ def made_from(table):
         "label_sheet": there(SHEETS["labels"]),
         "score_sheet": there(SHEETS["scores"]),
         "writer_usage": [usage(f"{OUT}/biographies/test.parquet")],
-        "labeller_usage": list(map(usage, [*uncorrected, *traced])),
+        "labeller_usage": list(map(usage, [*uncorrected, *traced, *of_tasks])),
         "judge_usage": list(map(usage, judged(*splits))),
     }
     return {name: groups.get(name, []) for name in ENTRIES[table].files}
