@@ -245,9 +245,9 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         row |= {"best_layer": None if best is None else best + 1}
         row["chance_pct"] = 100 * float(np.mean([fact.chance for fact in counted])) if counted else NAN
         draws.mean_of(recalled, document).put(row, "recall_pct", 100)
-        for name, chosen in (("recalled", recalled), ("missed", ~recalled)):
+        for name, chosen in (("recalled", recalled & judged), ("missed", ~recalled & judged)):
             row[f"n_{name}"] = int(chosen.sum())
-            draws.mean_of(cas, document, chosen & judged).put(row, f"cas_{name}_pct", 100)
+            draws.mean_of(cas, document, chosen).put(row, f"cas_{name}_pct", 100)
         draws.mean_of(hits.sum(1) / max(1, layers), document).put(row, "mean_recall_pct", 100)
         draws.mean_of(hits.any(1), document).put(row, "any_recall_pct", 100)
         table.append(row)
