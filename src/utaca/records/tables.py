@@ -83,7 +83,7 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
     different readers or settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
-    found = pa.concat_tables([_read(Path(p), kind, columns) for p in paths])
+    found = [_read(Path(p), kind, columns) for p in paths]
     _shared_reader(paths)
     configs = [_about(p).get("utaca.config", "") for p in paths]
     for other, config in zip(paths, configs, strict=True):
@@ -92,7 +92,7 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
                 f"{paths[0]} and {other} were made with different settings and must not be mixed; remove the older one "
                 "and make it again"
             )
-    return found
+    return pa.concat_tables(found)
 
 
 def reader_of(paths: Sequence[str | Path]) -> Origin:
