@@ -138,8 +138,13 @@ def test_a_point_of_every_detector_seed_is_one_row(tmp_path, config) -> None:
     names = ("method_answers", "method_scores", "test_answers", "test_scores")
     files = dict(zip(names, (*own, *blocks), strict=True))
     both_seeds = np.mean([brute(*blocks, f"utaca-K32-sub16-seed{seed}", range(7))[1] for seed in (0, 1)])
-    row = methods.methods(files, config).set_index("method").loc["UT-ACA"]
+    frame = methods.methods(files, config).set_index("method")
+    row = frame.loc["UT-ACA"]
     assert (row["cas_pct"], row["n_documents"]) == (pytest.approx(100 * both_seeds), 7)
+    # Points of block memory alone, which the section may name too.
+    config.decode["methods"] = config.decode["test"]
+    alone = methods.methods(files | {"method_answers": [], "method_scores": []}, config)
+    assert list(alone["method"]) == [name for name in frame.index if name != "SnapKV"]
 
 
 def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_under(tmp_path, monkeypatch) -> None:

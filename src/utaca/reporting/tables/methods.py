@@ -28,7 +28,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     others, blocks = others_and_blocks(files, config)
     shown = [p for p in blocks if p.key[0] in ("infllm", "utaca") and p.detector in ("", config.detector)]
     compared = [*others, *shown]
-    draws = Draws.of(len(compared[0].documents), config, "test")
+    draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
     adaptive = [point for point in compared if point.key[0] == "utaca"]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
@@ -70,7 +70,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     statistics.adjust(rows, "difference_p")
     absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
     remarks = " ".join([*_classifier(config), *absent])
-    return framed(rows, len(compared[0].documents), reader=reader, remarks=remarks)
+    return framed(rows, draws.documents.shape[1], reader=reader, remarks=remarks)
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:
@@ -80,10 +80,10 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
     labels = set(config.shown("test", schema.METHODS)) - in_blocks
-    others = points(files["method_answers"], files["method_scores"], labels)
+    others = points(files["method_answers"], files["method_scores"], labels) if labels else []
     labels = in_blocks.intersection(config.shown("test", *schema.SECTIONS))
     blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
-    if blocks and blocks[0].documents != others[0].documents:
+    if len({one.documents for one in [*others, *blocks]}) > 1:
         raise UserError(
             f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
             "of the two and make it again"
