@@ -88,7 +88,7 @@ UNDEFINED = 0.05
 
 
 def mean(figures: Sequence[Resampled]) -> Resampled:
-    """Mean of figures under the same resamples, or under independent resamples of the same count."""
+    """Mean of figures under the same resamples, or under the same number of resamples of other documents."""
     return Resampled(float(np.mean([x.value for x in figures])), np.mean([x.resamples for x in figures], axis=0))
 
 
@@ -111,7 +111,7 @@ class Draws:
 
     Documents and seeds are drawn independently, with replacement (the pigeonhole bootstrap; Owen 2007,
     doi:10.1214/07-AOAS122), so that an interval includes the variance over both. Figures under the same draws are
-    paired by document, and figures of one detector also by seed.
+    paired by document, and figures of one detector also by seed, on all sets of a purpose ("tasks/SET") alike.
     """
 
     documents: np.ndarray
@@ -128,7 +128,8 @@ class Draws:
         """Counts of a detector's seeds [count, number], each row summing to ``number``."""
         if number == 1:
             return np.ones((len(self.documents), 1))
-        return resample_counts(number, len(self.documents), self.seed, f"{self.purpose}:seeds:{detector}")
+        purpose = f"{self.purpose.partition('/')[0]}:seeds:{detector}"
+        return resample_counts(number, len(self.documents), self.seed, purpose)
 
     def cells(self, detector: str, number: int) -> np.ndarray:
         """Counts of documents under each seed [count, number x n], the documents of one seed side by side."""
