@@ -65,7 +65,8 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     """Time, memory, tokens and requests by stage."""
     root = Path("results") / config.run / "benchmarks"
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
-    for path in sorted(root.rglob("*.tsv")):
+    # The file of a job that ends just now, or that was killed, may be empty.
+    for path in sorted(path for path in root.rglob("*.tsv") if path.stat().st_size):
         stage = path.relative_to(root).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
         figures = pd.read_csv(path, sep="\t")[_MEASURED].apply(pd.to_numeric, errors="coerce")
