@@ -193,7 +193,6 @@ def test_margin_and_sites() -> None:
     step = ran(Branch(prefill(reader, tokens[:99]), 1), tokens[99:], 3)
     assert list(step.embeddings) == list(seen)
     assert all(torch.equal(step.embeddings[site], seen[site]) for site in seen)
-    assert step.hidden.shape == (1, 64)
     assert step.captured == {}
 
 
@@ -300,6 +299,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (answered(budget="4"), "budget must be a whole number, not '4'"),
         (answered(budget=[2, 1.5]), "budget must be a whole number, not 1.5"),
         (answered(budget=0), "at least 1"),
+        (answered(expanded=-1), "expanded at least 0"),
         (answered(budget=None), "decoding from block memory needs a budget, in blocks"),
         (answered(max_new_tokens=8.0), "max_new_tokens must be a whole number, not 8.0"),
         (answered(expanded=9, policy=Set(1), trigger=Every(2)), "expanded is for fixed budgets"),
