@@ -99,7 +99,7 @@ def distrusted(number: int, k: int, at: Callable[[int], Tensor]) -> bool:
 RULES = {
     "detected": (Detected(Scripted()), distrusted),
     "agreement": (Agreement(), lambda number, k, at: at(k).argmax() != at(BUDGET).argmax()),
-    "agreement.3": (Agreement(3), lambda number, k, at: k != 3 and at(k).argmax() != at(3).argmax()),
+    "agreement.3": (Agreement(np.int64(3)), lambda number, k, at: k != 3 and at(k).argmax() != at(3).argmax()),
     "every.1": (Every(1), lambda number, k, at: True),
     "every.4": (Every(4), lambda number, k, at: number % 4 == 0),
     "never": (Every(0), lambda number, k, at: False),
@@ -110,7 +110,7 @@ RULES = {
 @pytest.mark.parametrize(
     ("rule", "policy"),
     [
-        *(("detected", policy) for policy in (Set(1), Set(4), Sub(1), Sub(5))),
+        *(("detected", policy) for policy in (Set(1), Set(np.int64(4)), Sub(1), Sub(5))),
         *(("agreement", policy) for policy in (Set(1), Sub(5))),
         *((rule, Sub(5)) for rule in ("agreement.3", "every.1", "every.4", "never")),
     ],
@@ -446,7 +446,7 @@ def test_sampling_follows_the_distribution_and_its_seed(memory) -> None:
         assert torch.allclose(torch.bincount(drawn, minlength=4) / 4000, expected, atol=0.03)
     one, same, other, greedy, best = (
         tokens_of(generate(memory, "Who?", budget=4, sampling=sampling, max_new_tokens=20))
-        for sampling in (*(Sampling(3.0, seed=seed) for seed in (5, 5, 6)), None, Sampling(top_p=1e-9))
+        for sampling in (*(Sampling(3.0, seed=seed) for seed in (np.int64(5), 5, 2**64)), None, Sampling(top_p=1e-9))
     )
     assert one == same != other
     assert greedy == best

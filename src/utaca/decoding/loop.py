@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import repeat
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -213,8 +214,8 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
 
 
 def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> int:
-    """``budget`` of a policy or trigger; raises :class:`UserError` unless it is an int from ``least`` to ``most``."""
-    if not isinstance(budget, int) or not least <= budget <= most:
+    """``budget`` of a policy or trigger; raises :class:`UserError` unless it is whole, from ``least`` to ``most``."""
+    if not isinstance(budget, Integral) or not least <= budget <= most:
         kind = "policy" if isinstance(source, Policy) else "trigger"
         raise UserError(f"{kind} {source} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
-    return budget
+    return int(budget)

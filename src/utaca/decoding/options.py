@@ -74,7 +74,7 @@ class Sampling:
 
     def draws(self) -> Iterator[Callable[[Tensor], Tensor]]:
         """Yield one function per step, without end; each maps logits [V] to the id [] of the drawn token."""
-        generator = torch.Generator().manual_seed(self.seed)
+        generator = torch.Generator().manual_seed(int(self.seed) % 2**64)
         while True:
             yield partial(self._choose, torch.rand((), generator=generator, dtype=torch.float64).item())
 

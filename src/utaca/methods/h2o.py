@@ -70,9 +70,8 @@ class H2O(StreamingMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(
-            0 <= self.heavy < 1, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself"
-        )
+        within = 0 <= self.heavy < 1
+        self.require(within, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself")
 
     def check(self, reader: Reader) -> None:
         longest, pass_ = reader.positions, self.budget + self.chunk

@@ -72,9 +72,8 @@ class OmniKV(DenseMethod):
 
     def check(self, reader: Reader) -> None:
         layers = reader.shape[0]
-        self.require(
-            len(self.sparse(layers)) > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters"
-        )
+        sparse = len(self.sparse(layers))
+        self.require(sparse > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters")
 
     def filtering(self, layers: int) -> set[int]:
         """The filter layers of a reader of so many layers."""

@@ -83,11 +83,9 @@ class TokenSelect(Method):
         self.require(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
 
     def check(self, reader: Reader) -> None:
-        longest = reader.positions
-        attended = self.n_init + self.budget + self.n_local
-        self.require(
-            attended <= longest, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader"
-        )
+        longest, attended = reader.positions, self.n_init + self.budget + self.n_local
+        within = attended <= longest
+        self.require(within, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader")
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
