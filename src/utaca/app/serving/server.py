@@ -53,8 +53,10 @@ class Server(uvicorn.Server):
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
         shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
-        quiet = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
-        super().__init__(uvicorn.Config(self.application(), settings.host, settings.port, **quiet))
+        options = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
+        # A client that neither sends nor reads further must not keep an ending server.
+        options["timeout_graceful_shutdown"] = 2 * GRACE_S
+        super().__init__(uvicorn.Config(self.application(), settings.host, settings.port, **options))
 
     def application(self) -> Starlette:
         """The routes."""
