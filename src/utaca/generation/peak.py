@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from contextlib import suppress
@@ -37,9 +38,8 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()
-        elif _STATUS.is_file():
-            line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
-            self.bytes = int(line.split()[1]) * 1024
+        elif line := re.search(r"VmHWM:\s*(\d+)", _STATUS.read_text() if _STATUS.is_file() else ""):
+            self.bytes = int(line[1]) * 1024
         else:
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             self.bytes = peak if sys.platform == "darwin" else peak * 1024
