@@ -42,7 +42,6 @@ SIZES = {
     "mistral": (MistralConfig, {"sliding_window": None}),
 }
 
-
 SETTINGS = MemorySettings(n_init=4, n_local=24, block_size=8, prefill_chunk=16, prefill_budget=2)
 
 

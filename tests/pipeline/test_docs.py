@@ -52,7 +52,6 @@ def test_figures_are_those_of_the_saved_tables(page: Path) -> None:
 
 TABLE = "method,cas_pct,low,high\ninfllm,58.75,51.4,66.3\nutaca,63.9,,\n"
 
-
 BLOCK = """Before.
 
 <!-- quote

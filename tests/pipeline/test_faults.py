@@ -18,7 +18,8 @@ from commands import typed
 from server import GOOD, Call, Number, Reply, Server, ask_items, chat, completion, endpoint, request, serving
 
 from utaca.endpoints import ask, check
-from utaca.endpoints.store import AnswerStore
+from utaca.endpoints.server import shape
+from utaca.endpoints.store import AnswerStore, identity
 from utaca.endpoints.transport import retry_after
 from utaca.errors import UserError
 from utaca.records import write
@@ -49,11 +50,17 @@ def test_a_second_run_sends_nothing(store: Path) -> None:
         assert len(s.calls) == 21
 
 
-def test_what_is_asked_twice_is_sent_once(store: Path) -> None:
-    with serving(lambda server, call: Reply(GOOD.body, seconds=0.02)) as s:
+def test_what_is_asked_twice_is_sent_once_and_the_answer_that_another_process_kept_counts(store: Path) -> None:
+    def script(server: Server, call: Call) -> Reply:
+        asked = identity(endpoint(server), call.body["messages"], shape(Number), "1")
+        with AnswerStore(store) as other:
+            other.put(asked, "m", json.loads(completion('{"number": 2}').body), (7, 2), 0.1)
+        return Reply(GOOD.body, seconds=0.02)
+
+    with serving(script) as s:
         requests = [request("0"), replace(request("0"), key="twin")]
         values = ask(endpoint(s), requests, store=store, description="x").values
-        assert values == {"0": Number(number=1), "twin": Number(number=1)}
+        assert values == {"0": Number(number=2), "twin": Number(number=2)}, "as a later run will find it"
         assert len(s.calls) == 1
 
 
@@ -63,7 +70,6 @@ NO_ANSWER = {
     "429, Retry-After": Reply(status=429, headers={"retry-after": "0.05"}),
     "500": Reply("<html>", status=500),
     "reset in mid-body": Reply(GOOD.body, cut=150),
-    "no JSON": Reply("<html>well</html>"),
     "a lone surrogate": completion("\ud800"),
     "an error under HTTP 200": Reply('{"error": {"message": "no capacity", "code": 502}}'),
     "a stall": Reply(GOOD.body, seconds=2.5),
@@ -186,7 +192,6 @@ def test_what_every_request_would_meet_stops_the_stage_at_once(
 def test_a_server_that_is_gone_stops_the_stage(store: Path) -> None:
     with pytest.raises(UserError, match=r"endpoint away: http://127.0.0.1:9/v1 cannot be reached"):
         ask(AWAY, [request(item) for item in range(9)], store=store, description="x")
-    assert ask(AWAY, [request(0)], store=store, description="x").failures == {"0": "unreachable"}
 
 
 # How much at once, and how long to wait
@@ -251,7 +256,6 @@ def test_nothing_that_was_answered_is_asked_again_after_a_kill(place: str) -> No
         assert answers.usage.requests == 80 - len(answered)
         messages = [json.dumps(call.body["messages"], sort_keys=True) for call in s.calls]
         assert all(messages.count(one) == 1 for one in answered)
-        assert len(s.calls) <= 80 + 4
         assert ask_items(s, place, count=60).used == answers.used
         assert len(s.calls) <= 80 + 4
 

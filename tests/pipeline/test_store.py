@@ -43,7 +43,7 @@ def test_an_answer_comes_back_as_it_was(place: str) -> None:
     with AnswerStore(place) as store:
         assert store.get(digest(key("\x00?"))) is None
         store.put(key("\x00?"), "m", answer, (3, 2**53 - 1), 0.1)
-        store.put(key("\x00?"), "m", {"n": 2}, (3, 1), 0.1)
+        assert store.put(key("\x00?"), "m", {"n": 2}, (3, 1), 0.1) == answer
     with AnswerStore(place) as store:
         assert store.get(digest(key("\x00?"))) == answer, "the first one stays"
         (row,) = store.export()

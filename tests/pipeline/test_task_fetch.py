@@ -26,7 +26,6 @@ from utaca.tasks.ruler import QA1, QA2
 ROW = {"id": 1, "_id": "1", "context": "A book.", "input": "Who?", "answer": ["He"], "answers": ["He"]}
 LINE = json.dumps(ROW) + "\n"
 
-
 Book = type("Book", (TASKS["longbook_qa_eng"],), {"rows": 3})
 Story = type("Story", (TASKS["narrativeqa"],), {"rows": 2})
 Query = type("Query", (TASKS["qmsum"],), {"rows": 2})

@@ -25,8 +25,7 @@ _WORD_END = re.compile(r"\S(?=\s|$)")
 
 @dataclass(frozen=True)
 class _Piece:
-    """A paragraph of an article, or sentences of the biography; ``source`` is the article's title or the biography's
-    id."""
+    """A paragraph of an article or sentences of the biography; ``source`` is the article's title or biography's id."""
 
     kind: str
     source: str

@@ -240,7 +240,7 @@ class _Session:
         if not isinstance(answer, Failure):
             prompt, completion = reading.tokens(answer)
             seconds = time.monotonic() - started
-            self._store.put(exchange.identity, self._endpoint.model, answer, (prompt, completion), seconds)
+            answer = self._store.put(exchange.identity, self._endpoint.model, answer, (prompt, completion), seconds)
             self.usage.requests += 1
             self.usage.prompt_tokens += prompt
             self.usage.completion_tokens += completion

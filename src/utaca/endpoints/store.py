@@ -84,9 +84,10 @@ class AnswerStore:
         self._is_server = is_database(str(place))
         self._opened = False  # Statements wait for a lost server only after a first success.
         self._engine = _server_engine(str(place)) if self._is_server else _file_engine(Path(place))
-        insert = (postgresql if self._is_server else sqlite).insert
-        # A second answer to the same request is ignored.
-        self._insert = insert(_ANSWERS).on_conflict_do_nothing(index_elements=["digest"])
+        insert = (postgresql if self._is_server else sqlite).insert(_ANSWERS)
+        # A second answer to the same request is ignored: no row is inserted.
+        insert = insert.on_conflict_do_nothing(index_elements=["digest"])
+        self._insert = insert.execution_options(preserve_rowcount=True)
         try:
             self._run(self._create_table)
         except UserError:
@@ -128,10 +129,13 @@ class AnswerStore:
         answer = self._run(lambda connection: connection.execute(statement).scalar())
         return None if answer is None else json.loads(answer)
 
-    def put(self, request: str, model: str, answer: Mapping[str, Any], tokens: tuple[int, int], seconds: float) -> None:
-        """Keep a model's answer to the request with identity ``request``, unless the request has an answer already.
+    def put(
+        self, request: str, model: str, answer: dict[str, Any], tokens: tuple[int, int], seconds: float
+    ) -> dict[str, Any]:
+        """Keep a model's answer to the request with identity ``request``, and return it.
 
-        ``tokens`` are the numbers of prompt and completion tokens, ``seconds`` the time that the answer took.
+        If another process has kept an answer to it, that one stays and is returned. ``tokens`` are the numbers of
+        prompt and completion tokens, ``seconds`` the time that the answer took.
         """
         row = {
             "digest": digest(request),
@@ -143,7 +147,8 @@ class AnswerStore:
             "answered": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "request": request,
         }
-        self._run(lambda connection: connection.execute(self._insert, row))
+        new = self._run(lambda connection: connection.execute(self._insert, row).rowcount)
+        return answer if new else self.get(row["digest"]) or answer
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield the answers in the order of arrival, each as a plain dict with its request, token counts and time."""

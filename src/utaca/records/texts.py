@@ -63,8 +63,7 @@ def parsed(text: str, where: str, mend: str) -> Any:
 
 
 def checked(kind: type[T], value: Any, where: str, mend: str) -> T:
-    """Return ``value`` if it fits ``kind`` (a typed mapping; further keys are allowed); else raise :class:`UserError`
-    with the first fault."""
+    """Return ``value`` if it fits ``kind`` (a mapping; further keys are allowed); else raise :class:`UserError`."""
     try:
         pydantic.TypeAdapter(kind).validate_python(value, strict=True)
     except pydantic.ValidationError as error:

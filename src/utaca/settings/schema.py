@@ -248,8 +248,7 @@ class DetectorSettings:
     mixed: bool = setting(False)
 
     def differing(self, other: DetectorSettings) -> str:
-        """The first key, in alphabetical order, whose difference makes the weights of two variants incompatible; "" if
-        the weights are compatible."""
+        """The first key, by the alphabet, that makes the weights of two variants incompatible; "" if none does."""
         keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 

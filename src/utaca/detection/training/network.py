@@ -74,8 +74,7 @@ class Network:
 
     @torch.no_grad()
     def logits(self, sequences: Sequences, chain: int = 1) -> Tensor:
-        """Class logits [S, n, C] of all tokens, in the order of the flat tensors; for ``chain`` see
-        :meth:`Sequences.padded`."""
+        """Class logits [S, n, C] of all tokens in flat order; ``chain`` as in :meth:`Sequences.padded`."""
         seeds = len(self.detectors)
         all_logits = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
         for indices in sequences.split(chain=chain):
