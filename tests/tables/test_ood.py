@@ -104,9 +104,7 @@ def test_what_was_not_run_says_why(tmp_path) -> None:
     (row,) = rows_of(table, "meetings", POINTS[2])
     assert np.isnan(row["score"])
     assert set(table["source"]) == {"official"}
-    shown = Table.of("ood", table, config())
-    assert "InfLLM was not run on meetings: no such thing." in shown.caption
-    assert shown.cells()[1], "it has cells all the same"
+    assert "InfLLM was not run on meetings: no such thing." in Table.of("ood", table, config()).caption
 
 
 def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -> None:

@@ -63,11 +63,9 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
             difference = _against_infllm(row, point, fixed, curve)
             row["gain_p"] = above.p
             alike = [at for at, other in enumerate(points) if at != place and other.key[1:] == point.key[1:]]
-            agreement = next(
-                (at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")), None
-            )
-            if agreement is not None:
-                closed = above.share_of(gains[agreement])
+            agreement = [at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")]
+            if agreement:
+                closed = above.share_of(gains[agreement[0]])
             blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
             if blind:
                 rate = point.ratio(*ROLLBACKS)

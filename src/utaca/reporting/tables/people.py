@@ -70,11 +70,9 @@ def _labels_row(
     for c in compared:
         confusion[documents.index((c.split, original(c.document))), c.label, c.human] += 1
     row |= {"n_compared": len(compared), "n_compared_documents": len(documents)}
-    agreement = coefficient = Resampled()
-    if documents:
-        counts = Draws.of(len(documents), config, f"labels:{split}").documents
-        agreement = statistics.resampled_ratio(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
-        coefficient = Resampled(float(kappa(confusion.sum(0))), kappa(np.tensordot(counts, confusion, axes=1)))
+    counts = Draws.of(len(documents), config, f"labels:{split}").documents
+    agreement = statistics.resampled_ratio(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
+    coefficient = Resampled(float(kappa(confusion.sum(0))), kappa(np.tensordot(counts, confusion, axes=1)))
     agreement.put(row, "agreement_pct", 100)
     coefficient.put(row, "kappa")
     return row
