@@ -142,24 +142,24 @@ def test_adaptive_decoding_is_algorithm_1(memory, passes, rule: str, policy: Pol
             assert one.scores.shape == one.selected.shape == (3, one.k)
             # 4 initial tokens, the blocks, a window of 24 to 31 tokens.
             assert 28 <= one.attended - one.k * 8 <= 35
-    assert found.trace[0].k == BUDGET
-    assert len(found.trace) == 25 or found.finish == "eos"
     assert rule in ("every.1", "never") or 0 < found.rollbacks < len(found.trace)
     assert found.mean_selected_tokens == sum(budget for _, budget in accepted) * 8 / len(accepted)
     assert found.mean_selected_with_tentative == pytest.approx(sum(tried) * 8 / len(tried))
 
 
-def test_an_answer_goes_on_from_its_prefix() -> None:
+@pytest.mark.parametrize("form", ["text", "ids"])
+def test_an_answer_goes_on_from_its_prefix(form: str) -> None:
     """Under a budget of everything and a window as long as the document it is full attention, greedy."""
     reader = make_reader(memory=MemorySettings(n_init=4, n_local=400, block_size=8, prefill_chunk=16))
     document = some_tokens(60)
-    found = generate(prefill(reader, document), "Who?", budget=1, prefix=" Answer:", max_new_tokens=12)
-    tokens = torch.cat((document, reader.encode_question("Who?"), reader.encode(" Answer:")))
+    ids = reader.encode_question("Who?")
+    question = "Who?" if form == "text" else tuple(ids.tolist())
+    found = generate(prefill(reader, document), question, budget=1, prefix=" Answer:", max_new_tokens=12)
+    tokens = torch.cat((document, ids, reader.encode(" Answer:")))
     for token in found.trace:
         assert token.token == full_attention(reader, tokens)[-1].argmax()
         tokens = torch.cat((tokens, torch.tensor([token.token])))
     assert found.text == reader.tokenizer.decode([token.token for token in found.trace])
-    assert "Answer" not in found.text
 
 
 @pytest.mark.parametrize("kind", [{}, {"signals": [], "lstm": False}])
@@ -206,7 +206,6 @@ def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
     p = (everything.scores[0] / (heads * width**0.5)).softmax(0)
     expected = -(p * p.log()).sum() / torch.tensor(float(memory.layout.n_far(139))).log()
     torch.testing.assert_close(step.captured["retrieval"][0], expected)
-    assert step.captured["retrieval"].shape == (3,)
     value = SIGNALS["retrieval"].value(Seen(torch.zeros(10), step.hidden[0], step.captured["retrieval"]))
     torch.testing.assert_close(value, step.captured["retrieval"].mean())
     assert 0 < value < 1
