@@ -217,8 +217,9 @@ def test_the_api_key_is_asked_for(tiny: Reader) -> None:
         status, answer = post(locked, chat())
         assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
         with pytest.raises(openai.AuthenticationError):
-            client(locked).models.list()
+            client(locked).models.retrieve("made-up")
         assert client(locked).with_options(api_key="secret").models.list().data[0].id == "tiny"
+        assert "made-up" not in get(locked, "/metrics")[1]
 
 
 def test_the_server_ends_on_sigterm() -> None:
@@ -256,6 +257,7 @@ def test_answers_that_cannot_end_or_begin_are_told(tiny: Reader, monkeypatch: py
         _stalled = begin(broken.address, b"{", **{"Content-Length": "9"})
         monkeypatch.setattr(broken.worker, "_begin", None)
         assert post(broken, chat())[1]["error"]["code"] == "shutting_down"
+        assert 'status="200"' not in get(broken, "/metrics")[1]
 
 
 # Its page, and clients that misbehave

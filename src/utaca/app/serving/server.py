@@ -83,7 +83,9 @@ class Server(uvicorn.Server):
             error = Fault(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
         elif not isinstance(error, Fault):
             error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
-        self.metrics.requests.labels(request.url.path if error.status != 404 else "", error.status).inc()
+        # An address that a client makes up is no label: their number would have no bound.
+        path = "" if error.status == 404 or request.path_params else request.url.path
+        self.metrics.requests.labels(path, error.status).inc()
         headers = {"Retry-After": "1"} if error.status == 503 else {}
         return JSONResponse(error.body, error.status, headers)
 
@@ -117,17 +119,19 @@ class Server(uvicorn.Server):
         body = await _body(request)
         wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
         reply = Reply(self.reader, self.worker, self.metrics, wanted, orders)
-        self.metrics.requests.labels(request.url.path, 200).inc()
         if wanted.stream:
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-            return StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
-        whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(request.receive())
-        try:
-            await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
-            return JSONResponse(await whole) if whole.done() else Response(status_code=499)
-        finally:
-            whole.cancel()
-            gone.cancel()
+            response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
+        else:
+            whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(request.receive())
+            try:
+                await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
+                response = JSONResponse(await whole) if whole.done() else Response(status_code=499)
+            finally:
+                whole.cancel()
+                gone.cancel()
+        self.metrics.requests.labels(request.url.path, response.status_code).inc()
+        return response
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
