@@ -394,6 +394,7 @@ def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None
         (b"The mill", r"type bytes: give its text, by decode\(\)"),
         (Path("mill.txt"), r"type PosixPath: give its text, by read_text\(\)"),
         ([], "the document is empty"),
+        ("", "the document is empty"),
         ([5, -1], "has token id -1, but"),
         ([5, 97], "has token id 97, but the reader's vocabulary has 97 entries"),
     ],

@@ -115,7 +115,7 @@ class Reader:
         output. Raises :class:`UserError` for anything else, an empty document, and ids outside the vocabulary.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document).to(self.device)
-        if not len(tokens):
+        if not len(tokens) or (isinstance(document, str) and not document):
             raise UserError("the document is empty; give at least one token of text")
         low, high, rows = int(tokens.min()), int(tokens.max()), self.model.config.vocab_size
         if low < 0 or high >= rows:
