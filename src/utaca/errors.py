@@ -34,6 +34,8 @@ def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
+        full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
+        mend = "free memory, or use a smaller model" if full else mend
         mend = "let this user read it" if isinstance(error, PermissionError) else mend
         raise UserError(f"{sentence} ({cause(error)}); {mend}") from error
 

@@ -206,6 +206,12 @@ def test_weights_that_are_no_models_are_refused_once_they_are_read(folder: Path,
         load(settings_of(folder))
 
 
+def test_a_device_that_has_no_room_for_a_model_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.PreTrainedModel.to", Mock(side_effect=torch.OutOfMemoryError("CUDA is full.")))
+    with pytest.raises(UserError, match=r"cannot be loaded \(OutOfMemoryError.*; free memory, or use a smaller model$"):
+        load(settings_of(folder))
+
+
 def test_what_is_whole_is_taken(folder: Path) -> None:
     exact = utaca.load_reader(folder, device="cpu").identity
     # Other files of weights are nobody's business, nor are the buffers of old files.

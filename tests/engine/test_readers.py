@@ -494,12 +494,7 @@ def test_attention_refuses_what_it_does_not_understand() -> None:
 # Families
 
 
-NEOX = Family(
-    body="gpt_neox",
-    attention_output="attention.dense",
-    norm="final_layer_norm",
-    embedding="embed_in",
-)
+NEOX = Family(body="gpt_neox", attention_output="attention.dense", norm="final_layer_norm", embedding="embed_in")
 """Other names than Llama's, a quarter of a head's dimensions turn, attention and MLP read the same residual stream."""
 
 
@@ -509,7 +504,6 @@ def test_a_family_is_added_by_its_adapter(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setitem(SIZES, "gpt_neox", (GPTNeoXConfig, {"num_key_value_heads": None, "rotary_pct": 0.25}))
     neox = make_reader("gpt_neox")
     assert neox.shape == (3, 4, 4, 16)
-    assert neox.model.config.use_parallel_residual
     tokens = some_tokens(230)
     expected = full_attention(neox, tokens)
     branch = Branch(prefill(neox, tokens[:200], clipped=False), 30)

@@ -185,6 +185,5 @@ def loops(tokens: Sequence[int]) -> bool:
 
 def _out_of_memory(error: Exception) -> bool:
     """Whether ``error`` is a lack of memory; for main memory, PyTorch raises a plain RuntimeError."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError) or "can't allocate memory" in str(
-        error
-    )
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError)
+    return known or "can't allocate memory" in str(error)

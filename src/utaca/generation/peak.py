@@ -29,7 +29,6 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
-            # Without this file, the peak counts from the process's start.
             with suppress(OSError):
                 _CLEAR.write_text("5")
         return self

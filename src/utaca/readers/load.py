@@ -264,9 +264,9 @@ def load(settings: ReaderSettings) -> Reader:
             output_loading_info=True,
         )
         end_tokens(model.generation_config)
+        model = model.to(settings.device).eval().requires_grad_(False)
     # If the files of a hub model were downloaded only now, check could not compare their weights.
     check_names(where, about["missing_keys"], about["unexpected_keys"], {})
-    model = model.to(settings.device).eval().requires_grad_(False)
     check_numbers(where, model)
     return Reader(model, tokenizer, settings)
 
