@@ -161,7 +161,7 @@ DRAWN = {split: list(biographies(split, 8, 3, write, "rules")) for split in ("tr
 @pytest.mark.parametrize("split", DRAWN)
 def test_documents_lose_what_states_their_facts_and_nothing_else(split: str) -> None:
     for at, person in enumerate(DRAWN[split]):
-        row = PADDERS[2].document(person, 3000, random.Random(at))
+        row = PADDERS[2].document(person | {"id": f"people/{at}"}, 3000, random.Random(at))
         complete, partial, missing = variants(row, EVIDENCE)
         assert complete == {key: row[key] for key in ("id", "person", "facts", "text")}
         assert len(missing["text"]) < len(partial["text"]) < len(row["text"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from utaca.settings.schema import EVIDENCE
 
-_COMPLETE, _PARTIAL, _ = EVIDENCE
+_COMPLETE, _PARTIAL, _MISSING = EVIDENCE
 
 SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
 """The end of a sentence in padding; a match of the full stop of a title ("Dr.") does no harm there."""
@@ -103,12 +103,12 @@ def named(document: str, condition: str) -> str:
 
 def original(document: str) -> str:
     """The id of a document under complete evidence."""
-    return document.partition("/")[0]
+    return re.sub(rf"/({_PARTIAL}|{_MISSING})\Z", "", document)
 
 
 def condition_of(document: str) -> str:
     """The condition of evidence in the id of a document."""
-    return document.partition("/")[2] or _COMPLETE
+    return document[len(original(document)) + 1 :] or _COMPLETE
 
 
 def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
