@@ -117,6 +117,8 @@ detectors: {mine: {start: utaca, lstm: false}}
 detectors: {mine: {sets: [qa]}} => detectors.mine.sets names 'qa', but tasks.sets are
 {detectors: {mine: {sets: [qa]}}, tasks: {sets: {qa: {task: qa_1}}}}
     => tasks.sets.qa.budgets is empty; give it compact budgets
+tasks: {sets: {a/b: {task: qa_1}}} => tasks.sets.a/b is 'a/b' but is used in file names
+tasks: {sets: {test: {task: qa_1}}} => tasks.sets.test has the name of a section of decode; give it another
 detectors: {mine: {mixed: 'true'}} => detectors.mine.mixed is true but detectors.mine.sets is empty
 detectors: {never: {}} => detectors.never has the name of a trigger that is no detector
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go

@@ -103,6 +103,10 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     for name, point in config.points.items():
         yield from _name_faults(name, f"points.{name}")
         yield from _point_faults(point, f"points.{name}", config)
+    for name in config.tasks.sets:
+        yield from _name_faults(name, f"tasks.sets.{name}")
+        if name in schema.SECTIONS:
+            yield f"tasks.sets.{name} has the name of a section of decode; give it another."
     if not (unnamed := list(_decode_faults(config))):
         # These checks look up the decoded points by name.
         unnamed = [*_trigger_faults(config), *_plan_faults(config)]
