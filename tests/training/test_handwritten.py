@@ -155,7 +155,8 @@ def test_found_and_abstained() -> None:
     person, attribute = "Ann Lee", "birth place"
     said, unknown = summary(attribute, person, "the town of Cork, Ireland"), summary(attribute, person, "unknown")
     for answer, values, right in (
-        (said, ["Cork"], True),
+        (summary(attribute, person, "A+"), ["A+"], True),
+        (summary(attribute, person, "A"), ["A+"], False),
         (said, ["Kerry", "town of cork ireland"], True),
         (said, ["Cor"], False),
         (summary(attribute, person, "Cork and then five more words here"), ["Cork"], False),

@@ -120,10 +120,13 @@ def abstains(answer: str, attribute: str, person: str) -> bool:
 
 def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
     """Whether an answer gives one of the values, in SQuAD's normal form, in one piece and with few further words."""
-    words = normalise(extract(answer, attribute, person))
+    said = extract(answer, attribute, person).rstrip(". ")
     free = not about(answer, attribute, person) and in_free_words(answer, attribute)
     most = FREE_WORDS if free else FURTHER_WORDS
-    for wanted in map(normalise, values):
+    for value in values:
+        # SQuAD's normal form leaves nothing of a grade such as A or A+.
+        form = normalise if normalise(value) else str.split
+        words, wanted = form(said), form(value)
         places = range(len(words) - len(wanted) + 1)
         if len(words) <= len(wanted) + most and any(words[n : n + len(wanted)] == wanted for n in places):
             return True
