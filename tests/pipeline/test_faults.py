@@ -72,7 +72,6 @@ NO_ANSWER = {
     "reset in mid-body": Reply(GOOD.body, cut=150),
     "a lone surrogate": completion("\ud800"),
     "an error under HTTP 200": Reply('{"error": {"message": "no capacity", "code": 502}}'),
-    "a stall": Reply(GOOD.body, seconds=2.5),
     "a slow trickle": Reply(GOOD.body, trickle=0.02),
 }
 

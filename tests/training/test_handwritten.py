@@ -66,6 +66,7 @@ def a_row(**keys: Any) -> str:
         (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', which its text has not"),
         (a_row(facts=[FACT | {"value": " "}]), "line 1, has a fault at facts.0.value"),
         (a_row(absent=["birth place"]), "line 1, has the attribute 'birth place' twice"),
+        (a_row(facts=[]), "states no fact to ask for in the biography 'x1'"),
         (b"\xff\xfe[", "is not UTF-8 text"),
         (None, "cannot be read"),
     ],
@@ -75,7 +76,7 @@ def test_bad_biographies_are_named(tmp_path: Path, content: str | bytes | None, 
     if content is not None:
         bad.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(UserError, match=rf"bad\.jsonl.*{re.escape(said)}.*name another JSONL file"):
-        biographies(bad)
+        list(handwritten(bad, 1))
 
 
 def test_the_test_split_takes_the_first_people_and_six_of_their_facts(rows: list[dict], corpus: Path) -> None:
@@ -164,7 +165,6 @@ def test_found_and_abstained() -> None:
     ):
         assert gives(answer, attribute, person, values) == right
     assert abstains(unknown, attribute, person)
-    assert not abstains(said, attribute, person)
     free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
     assert gives(free, attribute, person, ["Cork"])
     assert not gives(free, "work place", person, ["Cork"])

@@ -51,12 +51,15 @@ def biographies(path: str | Path) -> list[Biography]:
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text as one sentence.
 
-    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, or for fewer rows.
+    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, and for fewer rows
+    or one without facts.
     """
     rows = biographies(path)
     if len(rows) < count:
         raise UserError(f"{path} has {len(rows)} biographies, and {count} are asked for; ask for fewer")
     for row in rows[:count]:
+        if not row["facts"]:
+            raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
         stated = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": WRITER}
         yield {"id": row["id"], "split": "test", **stated}

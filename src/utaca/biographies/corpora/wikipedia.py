@@ -94,11 +94,8 @@ def _answer(api: str, title: str) -> Any:
             retry_after = error.response.headers.get("Retry-After", "")
             wait = float(retry_after) if retry_after.isdigit() else INTERVAL_S * 2**attempt
             time.sleep(min(wait, _LONGEST_WAIT_S))
-        except httpx2.HTTPError as error:
-            reason = str(error) or type(error).__name__
-            break
-        except ValueError:
-            reason = "its answer is not JSON"
+        except (httpx2.HTTPError, ValueError) as error:
+            reason = "its answer is not JSON" if isinstance(error, ValueError) else str(error) or type(error).__name__
             break
     raise UserError(
         f"the MediaWiki API at {api} cannot be used ({reason}); choose corpus=folder with corpus.path, or "

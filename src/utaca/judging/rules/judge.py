@@ -91,7 +91,9 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
 
 def _by_character(text: str, reference: str, kind: str) -> float:
     if kind in _ADDRESSES:
-        matches, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (_spelt_out(text), reference))
+        # The signs of an address may be written out: at, dot.
+        signs = statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
+        matches, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (signs, reference))
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
         return len(matches & wanted) / max(len(matches), 1)
@@ -103,11 +105,6 @@ def _by_character(text: str, reference: str, kind: str) -> float:
         matches = dict.fromkeys(numbers.numbers(text))
         return (float(reference) in matches) / max(len(matches), 1)
     return _code(text, reference)
-
-
-def _spelt_out(text: str) -> str:
-    """Replace the words for the signs of addresses (at, dot) by the signs."""
-    return statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
 
 
 def _phone(phone: str, reference: str) -> float:
