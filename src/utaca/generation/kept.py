@@ -74,7 +74,7 @@ def size(memory: BlockMemory) -> int:
 
 def save(memory: BlockMemory, seconds: float, path: Path) -> None:
     """Write a document that took ``seconds`` to read, with a checksum; the file appears whole or not at all."""
-    parts = {name: part.cpu() for name, part in _parts(memory).items()}
+    parts = {name: part.cpu().contiguous() for name, part in _parts(memory).items()}
     with atomic_path(path) as scratch:
         save_file(parts, scratch, {"seconds": repr(seconds), "crc32": str(_checksum(parts))})
 
@@ -107,7 +107,7 @@ def _parts(memory: BlockMemory) -> dict[str, Tensor]:
         "representatives": memory.representatives,
         "attention_mass": memory.attention_mass,
     }
-    return {f"{name}.{layer}": x.contiguous() for name, xs in lists.items() for layer, x in enumerate(xs)}
+    return {f"{name}.{layer}": x for name, xs in lists.items() for layer, x in enumerate(xs)}
 
 
 def _checksum(parts: Mapping[str, Tensor]) -> int:
