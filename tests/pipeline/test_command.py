@@ -217,7 +217,6 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("a.pdf", locked(), "is locked by a password"),
         ("- --document -", None, "standard input is read once"),
         ("document.txt --budget 0", None, "--budget"),
-        ("document.txt --policy sub", None, "update policy 'sub' is not understood"),
         ("document.txt --cache-size much", None, "size 'much' is not understood"),
         ("document.txt --cache document.txt", None, "the cache document.txt cannot be made"),
         ("document.txt --save none/a.html", None, "--save none/a.html is no file in a folder that exists"),
@@ -344,6 +343,7 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, in
         ("check-endpoint reference", 0, "reference: model utaca-reference answers."),
         ("check-endpoint --base-url http://127.0.0.1:9/v1", 2, "http://127.0.0.1:9/v1 cannot be reached"),
         (f"serve-rules --port {rules[1]}", 2, f"--port {rules[1]} cannot be listened on"),
+        ("serve-rules --port 65536", 2, "65535"),
         (f"serve --reader tiny --port {rules[1]}", 2, f"127.0.0.1:{rules[1]} cannot be listened on; name another"),
     ):
         done = typed(*words.split())

@@ -139,7 +139,7 @@ def ask(
 def serve(
     reader: Annotated[str, READER],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="The most that documents take.  [default: half of what is free]")
     ] = None,
@@ -315,7 +315,7 @@ def prune_answers(
 @app.command("serve-rules")
 def serve_rules(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: a free one.")] = 8000,
+    port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
 ) -> None:
     """Serve the offline judge over the OpenAI protocol."""
     from utaca.judging.rules import server
