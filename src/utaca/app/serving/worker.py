@@ -126,8 +126,9 @@ class Worker(threading.Thread):
                 self._end(job)
             elif late or (self._deadline is not None and job.answer is None):
                 self._end(job, _ending())
-        self._begin()
+        # A document that was read takes the place of an answer before those that came later.
         self._read()
+        self._begin()
         self._decode()
 
     def _receive(self) -> None:
@@ -164,7 +165,7 @@ class Worker(threading.Thread):
         with self._guarded(job):
             done = next(passes, total)
             job.tell(Progress(done, total))
-            if done == total:
+            if done == total and len(self._answering) < self._parallel:
                 self._reading = None
                 self.memories.keep(job.order.key, stored)
                 self._answer(job, stored)
