@@ -184,6 +184,6 @@ def loops(tokens: Sequence[int]) -> bool:
 
 
 def _out_of_memory(error: Exception) -> bool:
-    """Whether ``error`` is a lack of memory; for main memory, PyTorch raises a plain RuntimeError."""
+    """Whether ``error`` is a lack of memory; for main and pinned memory and cuBLAS, PyTorch raises a RuntimeError."""
     known = isinstance(error, MemoryError | torch.OutOfMemoryError | NoRoomError)
-    return known or "can't allocate memory" in str(error)
+    return known or any(x in str(error) for x in ("can't allocate memory", "out of memory", "ALLOC_FAILED"))
