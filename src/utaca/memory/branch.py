@@ -189,7 +189,7 @@ class Branch:
         owns_blocks = self.tail.shape[3] > 0
         if owns_blocks:
             self._keep(step.position, torch.stack((passed.keys[:, row], passed.values[:, row]), 1))
-        if self.memory.settings.representatives != TOKENS:
+        if self.representatives.shape[2]:
             self._queries.append((passed.query[:, row], passed.lse[:, row]))
             if owns_blocks or step.size > 1 or self.memory.layout.n_far(self.position) > step.n_far:
                 self._represent(step)
