@@ -127,6 +127,9 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
     assert read_texts == texts, "only the document in hand is read again"
     run("killed", "another identity")
     assert read_texts == texts * 2, "another identity finds nothing"
+    for path in (tmp_path / "killed").rglob("*.parquet"):
+        path.write_bytes(b"")
+    assert run("killed").equals(plain), "empty files, as a crash of the machine leaves them, are made again"
 
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:

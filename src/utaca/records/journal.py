@@ -7,6 +7,7 @@ stale piece is never used.
 
 import hashlib
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,8 +26,7 @@ def fingerprint(settings: str, files: Iterable[str | Path]) -> str:
     digest = hashlib.sha256(settings.encode())
     for path in map(Path, files):
         state = path.stat()
-        large = state.st_size > _LARGEST
-        content = f"{state.st_size} {state.st_mtime_ns}".encode() if large else path.read_bytes()
+        content = f"{state.st_size} {state.st_mtime_ns}".encode() if state.st_size > _LARGEST else path.read_bytes()
         digest.update(f"\n{path.name} {hashlib.sha256(content).hexdigest()}".encode())
     return digest.hexdigest()
 
@@ -44,7 +44,8 @@ class Journal:
         """Return the item's table from the journal; if it is missing there, call ``make`` and journal the result."""
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
-        if path.is_file():
+        # A machine that crashes may leave an empty file, which is made again.
+        with suppress(FileNotFoundError, pa.ArrowInvalid):
             return pq.read_table(path)
         table = make()
         with atomic_path(path) as scratch:
