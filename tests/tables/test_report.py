@@ -126,7 +126,11 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     with pytest.raises(UserError, match=r"none\.md does not exist"):
         report.page([tmp_path / "none.md"], {}, config, tmp_path)
     (zebra,) = (path for path in files if path.name == "zebra.md")
+    config.scale.test.people, config.reader.path = "ours.jsonl", "data/readers/ours"
+    assert "small model that ships" in html
     html = report.page([zebra], {}, config, tmp_path)
+    assert "; those of the test split are of ours.jsonl." in html
+    assert "small model that ships" not in html
     assert "no verdict" in html
     assert cells(html) == ["a", "b", "1", "2"]
 

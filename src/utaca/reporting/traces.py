@@ -123,9 +123,10 @@ def page(
             f"{len(packed)} of {len(split.documents)} documents, {order}: those with the largest differences, for the "
             "page would grow too large with more. The others are in the table above alone."
         )
+    people = "" if config.scale.test.people else " All people and facts are fictitious."
     return _page(
         f"Answers of the {split.name} split, token by token",
-        f"{shown} {run_in_words(config, 'judge')}. All people and facts are fictitious.",
+        f"{shown} {run_in_words(config, 'judge')}.{people}",
         split,
         {label: (name_in_words(point, config), point.setting) for label, point in points.items()},
         packed,

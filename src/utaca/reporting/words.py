@@ -1,6 +1,5 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
-from utaca.readers.gguf import is_gguf
 from utaca.reporting import render, statistics
 from utaca.settings import schema
 from utaca.settings.machine import chosen_dtype
@@ -21,8 +20,8 @@ def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
 def what_is_synthetic(config: schema.Config) -> str:
     """Sentences on the synthetic parts of a run, and on the origin of the paper's figures."""
     people = config.scale.test.people
-    source = f"those of the test split were written by hand ({people})" if people else "drawn by the pipeline"
-    sentences = [f"All people and facts are fictitious and {source}."]
+    source = f"; those of the test split are of {people}" if people else ""
+    sentences = [f"People and facts are drawn by the pipeline, and fictitious{source}."]
     if config.corpus.source == "embedded":
         sentences.append("The padding is synthetic prose that ships with the project, not natural text.")
     roles = ("labeller", "judge") if people else ("writer", "labeller", "judge")
@@ -30,7 +29,7 @@ def what_is_synthetic(config: schema.Config) -> str:
         sentences.append(
             f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(rules)}."
         )
-    if "data/readers/" in config.reader.path and not is_gguf(config.reader.path):
+    if config.reader.path.rstrip("/").endswith("data/readers/tiny"):
         sentences.append("The reader is a small model that ships with the project, trained on this task.")
     sentences.append("The paper's figures stand beside as reference; they come from its own models and data.")
     return " ".join(sentences)
