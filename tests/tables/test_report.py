@@ -197,13 +197,14 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
         files[names[kind]] = [tmp_path / kind / "test.parquet"]
         write(files[names[kind]][0], kind, rows)
     files["trajectories"] = [tmp_path / "trajectories" / "test" / "0.parquet"]
-    expanded = [{"expanded_token": token} for token in (3, None, 4)]
+    answered = {"d0": 3, "d0/missing": None, "d0/partial": 4}
+    expanded = [{"document": name, "expanded_token": token} for name, token in answered.items()]
     write(files["trajectories"][0], "trajectories", expanded, schema=trajectory_schema(8, []))
     table = resources.resources(files, config)
     frame = table.set_index("stage")
     assert list(frame.index) == ["pad", "decode_trajectories", "generate", "score", "table", "all"]
     counted = frame[["tokens_read", "tokens_generated"]]
-    assert counted.loc["decode_trajectories"].tolist() == [70, 3 + 2]
+    assert counted.loc["decode_trajectories"].tolist() == [3 * 70, 3 + 2]
     assert counted.loc["generate"].tolist() == [100 + 101, 2 * (agreement + second + utaca)]
     score = frame.loc["score"]
     assert (score["n_jobs"], score["wall_s"], score["longest_s"], score["cpu_s"]) == (2, 30.5, 20, 24.5)

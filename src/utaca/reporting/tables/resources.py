@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from utaca.biographies.evidence import original
 from utaca.records import read
 from utaca.reporting.registry import Files
 from utaca.reporting.table import framed
@@ -29,14 +30,15 @@ _STAGES = (
 def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[int, int]:
     """Numbers of tokens read and generated for trajectories; ``documents`` maps a split to its file of documents.
 
-    A document is read once for all its budgets. A token that was also decoded under the expanded budget counts twice.
+    A document is read once for all its budgets, under each condition of its evidence; it counts at its whole length. A
+    token that was also decoded under the expanded budget counts twice.
     """
     tokens = generated = 0
-    for split in dict.fromkeys(Path(path).parent.name for path in trajectories):
-        tokens += sum(read(documents[split], "documents", ["n_tokens"])["n_tokens"].to_pylist())
     for path in trajectories:
-        expanded = read(path, "trajectories", ["expanded_token"])["expanded_token"]
-        generated += 2 * len(expanded) - expanded.null_count
+        steps = read(path, "trajectories", ["document", "expanded_token"])
+        lengths = read(documents[Path(path).parent.name], "documents", ["id", "n_tokens"]).to_pandas().set_index("id")
+        tokens += sum(lengths["n_tokens"][original(name)] for name in steps["document"].unique().to_pylist())
+        generated += 2 * len(steps) - steps["expanded_token"].null_count
     return tokens, generated
 
 
