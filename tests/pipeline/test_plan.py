@@ -46,6 +46,7 @@ def test_tables_are_made_of_bars_and_of_what_the_labeller_is_asked_about_benchma
     used = planned(root, detectors="calibrated", points="ood_public").made_from("endpoints")["labeller_usage"]
     calibrated = [path.partition("/usage/")[2] for path in used if "/tasks/" in path]
     assert calibrated == [f"labels/reference/tasks/qa_{n}-calibration.parquet" for n in (1, 2)]
+    assert "human" not in planned(root, decode={"test": []}).TABLES
     lower = planned(root, reader={"bars": [{"set": "biographies", "limit": 50}]})
     assert [name for name in ENTRIES if lower.shown(name) != plan.shown(name)] == ["bars"]
 

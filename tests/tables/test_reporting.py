@@ -277,7 +277,7 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
 
     first = [item("0", "j1"), item("1", "j2", "j3", "j4", failure="shape")]
     more = [item("0", "j1"), item("1", failure="timeout"), item("2", "j5", "j6", failure="shape")]
-    parts = {"writer": [[item("a", "w1"), item("b", "w2", "w3")]], "labeller": [[]], "judge": [first, more]}
+    parts = {"writer": [[item("a", "w1"), item("b", "w2", "w3")]], "labeller": [], "judge": [first, more]}
     usage = {}
     for role, files in parts.items():
         paths = usage[f"{role}_usage"] = [tmp_path / f"{role}{number}.parquet" for number in range(len(files))]

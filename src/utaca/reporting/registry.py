@@ -39,21 +39,18 @@ def _decodes(section: str, points: str) -> When:
     return When(lambda config: bool(config.decode.get(section)), f"points in decode.{section}", f"points={points}")
 
 
+def _methods(config: schema.Config) -> set[str]:
+    """The methods of the points on the test split."""
+    return {config.points[name].method for section in config.sections(schema.TEST) for name in config.decode[section]}
+
+
 WHEN = {
     "always": When(lambda config: True),
     "on_test": _decodes("test", "{base}"),
     "on_validation": _decodes("validation", "{base}"),
     "sweep": _decodes("sweep", "{full}"),
     "methods": _decodes("methods", "{methods}"),
-    "fixed": When(
-        lambda config: any(
-            point.method == schema.FIXED
-            for section in config.sections(schema.TEST)
-            for point in config.decoded(section)
-        ),
-        "fixed budgets on the test split",
-        "points={base}",
-    ),
+    "fixed": When(lambda config: schema.FIXED in _methods(config), "fixed budgets on the test split", "points={base}"),
     "ood": When(lambda config: bool(config.asked), "benchmarks that are asked", "tasks=paper points=ood"),
     "bars": When(
         lambda config: any(config.decode.get(bar.set) for bar in config.reader.bars),
@@ -65,7 +62,7 @@ WHEN = {
         "detectors that learn from benchmarks",
         "tasks=paper points=ood detectors=calibrated",
     ),
-    "judged": When(lambda config: bool(config.sections(schema.TEST)), "points on the test split", "points={base}"),
+    "judged": When(lambda config: bool(_methods(config)), "points on the test split", "points={base}"),
 }
 """Conditions, by their names in declarations."""
 

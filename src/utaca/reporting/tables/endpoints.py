@@ -17,7 +17,7 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
     for name, paths in files.items():
         role = name.removesuffix("_usage")
         endpoint: schema.EndpointSettings = getattr(config, role)
-        items = rows(paths, "usage")
+        items = rows(paths, "usage") if paths else []
         answers = {answer["request"]: answer for item in items for answer in item["answers"]}
         again = {answer["request"] for item in items for answer in item["answers"][1:]}
         kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
