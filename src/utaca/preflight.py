@@ -235,7 +235,8 @@ def _to_fetch(reader: schema.ReaderSettings) -> int:
         about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
     except (HTTPError, OSError, ValueError) as error:
         raise UserError(f"{where} has no weights in the cache, and the hub cannot be asked for them; {mend}") from error
-    sizes = [file.size or 0 for file in about.siblings or [] if file.rfilename.endswith(".safetensors")]
+    sizes = {file.rfilename: file.size or 0 for file in about.siblings or []}
+    sizes = [n for name, n in sizes.items() if name.endswith(".safetensors") and not name.startswith(files.TWICE)]
     if not sizes:
         raise UserError(f"{where} has no .safetensors files on the hub; set reader.path to a model that has them")
     return sum(sizes)

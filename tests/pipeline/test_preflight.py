@@ -228,7 +228,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
     assert said(config, "documents")["reader"] == "org/m"
     with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
         preflight.check(config, {"generations"})
-    sizes = {"model-1.safetensors": 10 * GIB, "model-2.safetensors": 6 * GIB, "model.bin": 99 * GIB}
+    sizes = {"1.safetensors": 10 * GIB, "2.safetensors": 6 * GIB, "1.bin": 99 * GIB, "consolidated.safetensors": GIB}
     listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])
     with monkeypatch.context() as patch:
         patch.setattr("huggingface_hub.HfApi.model_info", lambda *_, **__: listed)
@@ -252,8 +252,8 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
 
 
 def test_a_fetched_reader_is_pinned_or_told_how(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(path: str, revision: str | None, allow_patterns: list[str]) -> str:
-        assert "*.safetensors" in allow_patterns
+    def download(path: str, revision: str | None, allow_patterns: list[str], ignore_patterns: str) -> str:
+        assert ("*.safetensors" in allow_patterns, ignore_patterns) == (True, "consolidated*")
         if path == "org/gated":
             raise OSError("403 Client Error\nmore")
         return f"/cache/{(revision or 'b') * 40}"

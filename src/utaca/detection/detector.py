@@ -27,7 +27,6 @@ from utaca.settings.checks import build, check_detector
 if TYPE_CHECKING:
     from utaca.readers.load import Reader
 
-
 WIDTH, SIGNAL_WIDTH = 64, 32
 """Width of the hidden vector (d_model), and of a signal's encoder."""
 BLOCKS, EXPANSION = 3, 2

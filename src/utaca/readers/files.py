@@ -20,7 +20,9 @@ from utaca.sizes import Model, Sizes
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 """Files that transformers reads weights from: one file, or the shards that an index names."""
 
-_WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model")
+_WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model"]
+TWICE = "consolidated"
+"""Beginning of files, in Mistral's repositories, that hold the weights once more; transformers does not read them."""
 _OBJECTS = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
     "added_tokens.json", "chat_template.json",
@@ -33,8 +35,6 @@ _NUMBERS = (
 """Sizes that a ``config.json`` must state; for a missing size, transformers would use the value of another model."""
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
-
-# Readers that the config lists
 
 
 def listed() -> list[str]:
@@ -271,7 +271,8 @@ def fetch(reader: ReaderSettings) -> str:
     from huggingface_hub.errors import HTTPError
 
     try:
-        folder = snapshot_download(reader.path, revision=reader.revision or None, allow_patterns=list(_WANTED))
+        which = {"revision": reader.revision or None, "allow_patterns": _WANTED, "ignore_patterns": f"{TWICE}*"}
+        folder = snapshot_download(reader.path, **which)
     except (HTTPError, OSError, ValueError) as error:
         raise UserError(
             f"{where(reader)} cannot be fetched from the hub: {str(error).splitlines()[0]}; a gated model needs "

@@ -128,7 +128,6 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
         "run": config["run"],
         "utaca": _version("utaca"),
         "commit": _git(root, "rev-parse", "HEAD"),
-        # Untracked files do not count.
         "dirty": bool(_git(root, "status", "--porcelain", "--untracked-files=no")),
         "python": platform.python_version(),
         "packages": {package: _version(package) for package in _PACKAGES},
