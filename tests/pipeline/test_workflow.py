@@ -110,7 +110,6 @@ def test_a_set_is_padded_with_the_corpus_where_it_has_a_length(checkout: Path) -
     [
         ("biographies", "biographies", "corpus"),
         ("readers", "readers", "corpus"),
-        ("traces", "traces", "table test"),
         ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),
@@ -129,7 +128,6 @@ def test_every_table_and_variant_is_a_job_and_an_own_one_is_an_entry(checkout: P
     jobs = planned(checkout, "--config", "run=quick", "points=llama_variants", own)
     plan = plan_of(ROOT, points="llama_variants", detectors="paper")
     assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
-    assert "table sweep" in jobs
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
     assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
     assert len(trained) == 15

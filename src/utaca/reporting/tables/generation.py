@@ -28,8 +28,7 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     for point, compared in zip(points, compare(points, draws), strict=True):
         figures = reported[reader].get(point.key) if point.in_paper else None
         rows.append(_row(point, draws, config) | compared | paper.reference("mtokens cas_pct", figures))
-    shown = "validation" if split == "validation" else "long-context test"
-    return framed(rows, len(points[0].documents), reader=reader, split=shown)
+    return framed(rows, len(points[0].documents), reader=reader, split=split.replace("test", "long-context test"))
 
 
 def _row(point: PointResult, draws: Draws, config: schema.Config) -> Row:

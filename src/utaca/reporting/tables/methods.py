@@ -60,7 +60,8 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         without_failures.resampled(*CAS, draws).put(row, "cas_whole_pct", 100)
         row["nearest_utaca"], difference = "", Resampled()
         if adaptive and name != "utaca":
-            nearest = min(adaptive, key=lambda other: abs(np.log2(_tokens(other) / _tokens(point))))
+            tokens = max(1.0, point.ratio(*MTOKENS))
+            nearest = min(adaptive, key=lambda other: abs(np.log2(max(1.0, other.ratio(*MTOKENS)) / tokens)))
             row["nearest_utaca"] = setting_in_words(nearest, config)
             difference = point.resampled(*CAS, draws) - nearest.resampled(*CAS, draws)
         row["difference_p"] = difference.p
@@ -115,7 +116,3 @@ def _classifier(config: schema.Config) -> Sequence[str]:
         f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "
         "the published one."
     ]
-
-
-def _tokens(point: PointResult) -> float:
-    return max(1.0, point.ratio(*MTOKENS))
