@@ -76,7 +76,7 @@ def test_the_page_answers_by_the_method(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(UserError, match="agreed cannot give a step another budget than the last one"):
         build("utaca", {"base": method()})
     with pytest.raises(UserError, match="this method cannot give a step another budget"):
-        utaca.generate(method().read(reader, some_tokens(60), 40), QUESTION, budget=[9, 3])
+        utaca.generate(method().read(reader, some_tokens(60), 40), QUESTION, budget=9)
 
 
 @pytest.mark.parametrize("heading", ["A policy", "A trigger"])

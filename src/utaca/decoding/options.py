@@ -152,8 +152,8 @@ class Decoding:
             raise UserError("expanded is for fixed budgets; with a policy, expansion is the trigger's choice")
         if adaptive and len(budgets) > 1:
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
-        if not self.reading.adjustable and (adaptive or self.expanded or len(set(budgets)) > 1):
-            raise UserError("this method cannot give a step another budget than the last one; give one budget alone")
+        if not self.reading.adjustable and (adaptive or self.expanded or {*budgets} != {self.reading.budget}):
+            raise UserError("this method cannot give a step another budget than it read with; leave budget out here")
         if adaptive and self.trigger.detector is not None:
             self.trigger.detector.check(self.reading.reader)
 
