@@ -153,9 +153,7 @@ def test_a_lasting_fault_has_its_kind(fault: Reply, kind: str, sent: tuple[int, 
         assert len(s.calls) == 7 + s.n_of(5)
 
 
-def test_a_late_answer_is_waited_for_longer_and_a_server_that_stays_late_is_called_slow(
-    store: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_late_server_has_more_time_and_is_called_slow(store: Path, caplog: pytest.LogCaptureFixture) -> None:
     with serving(lambda server, call: Reply(GOOD.body, seconds=0.5)) as s:
         assert not ask_items(s, store, 3, timeout_s=0.2, concurrency=2).failures
         assert len(s.calls) == 9  # 0.2 and 0.4 s were too short, 0.8 s was not
@@ -306,9 +304,7 @@ def test_the_key_is_in_nothing_that_is_written(
     assert KEY not in shown + printed.out + printed.err + caplog.text
 
 
-def test_a_key_that_is_lacking_or_that_no_header_can_hold_is_not_shown(
-    store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_lacking_or_fits_no_header_is_not_shown(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"judge: endpoint wild: environment variable PLANTED .*not set"):
         check(endpoint(api_key_env="PLANTED"), "judge")
     monkeypatch.setenv("PLANTED", "sk-planted\n")

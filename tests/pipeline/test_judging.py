@@ -85,6 +85,7 @@ LABELLED = {
     "a stray name": (["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 1, 1], {6}),
     "another attribute": (sentence("major", "Chess"), [CHESS], "eos", [1, 0, 1, 1, 1, 1, 1, 1, 1], {6}),
+    "an of in the attribute": (sentence("date of birth", "May"), [("date of birth", "May")], "eos", [1] * 9, {6}),
     "no pattern": (["I", " like", " Chess"], [CHESS, ("major", "Law")], "eos", [0, 0, 1, 0], {0, 1, 2}),
     "a sentence skipped": ([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], SIX, "eos",
                            [1] * 9 + [0, 1, 1, 1, 1, 1, 1, 0], {6, 14}),

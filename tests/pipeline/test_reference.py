@@ -149,6 +149,10 @@ def test_a_reference_in_words_is_a_date(reference: str) -> None:
     assert judge.equivalent(reference, reference, "birth date")
     for said, wanted in (("May 10, 1964", 1), ("1964-05-10", 1), ("1964", 1 / 3), ("May 19, 1964", 0)):
         assert judge.score(DATE_OF_BIRTH, "birth date", said, reference)[0] == pytest.approx(wanted)
+        stated = f"The day of birth of A B is {said}."
+        assert judge.score("What is the day of birth of A B?", "day of birth", stated, reference)[0] == pytest.approx(
+            wanted
+        )
         labels = labeller.label("A B", "birth date", reference, f"It is {said}", list(enumerate(said)))
         assert ({label for _, label, _ in labels} == {1}) == (wanted > 0)
 

@@ -46,9 +46,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize(("name", "body"), LEFT_OUT.values(), ids=LEFT_OUT)
-def test_a_parameter_that_a_refusal_names_is_left_out(
-    name: str, body: Any, store: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_parameter_that_a_refusal_names_is_left_out(name: str, body: Any, store: Path, caplog: Any) -> None:
     with serving(refusing(name, body=body)) as s:
         check(endpoint(s), "judge")
         caplog.clear()

@@ -167,4 +167,5 @@ def test_found_and_abstained() -> None:
     assert abstains(unknown, attribute, person)
     free = f"The major of {person} is Law.\n{person}, the second of three sisters, was born in Cork.\nShe likes tea."
     assert gives(free, attribute, person, ["Cork"])
+    assert gives(summary("place of birth", person, "Cork"), "place of birth", person, ["Cork"])
     assert not gives(free, "work place", person, ["Cork"])

@@ -29,8 +29,9 @@ from utaca.judging.rules.statements import TAKEN_BACK, stated_at
 
 _WORD = r"[^\W\d_][\w'’-]*"
 _MARKER = r"(?:[-*•]|\d{1,2}[.)])"
-_OPENING = re.compile(
-    rf"(?:\A\s*|(?<=[.!?:])\s+|(?:\A|\n)\s*{_MARKER}\s+|\n\s*)The (?P<attribute>{_WORD}(?: {_WORD}){{0,3}}?) of "
+# %s: names that may hold any words ("date of birth"), each with "|" behind it.
+_OPENING = (
+    rf"(?:\A\s*|(?<=[.!?:])\s+|(?:\A|\n)\s*{_MARKER}\s+|\n\s*)The (?P<attribute>%s{_WORD}(?: {_WORD}){{0,3}}?) of "
 )
 _MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
@@ -71,12 +72,13 @@ class Alignment:
     complete: bool
 
 
-def sentences(answer: str) -> list[Sentence]:
-    """The pattern sentences of an answer, in order; text before the first one is not covered.
+def sentences(answer: str, attributes: Sequence[str]) -> list[Sentence]:
+    """The pattern sentences of an answer, about ``attributes`` or others, in order; text before them is not covered.
 
     A sentence lasts until the next one opens (so a value may contain full stops) or the answer ends.
     """
-    openings = list(_OPENING.finditer(answer))
+    named = "".join(f"(?i:{re.escape(name)})|" for name in sorted(attributes, key=len, reverse=True))
+    openings = list(re.finditer(_OPENING % named, answer))
     result = []
     for opening, following in zip(openings, [*(after.start() for after in openings[1:]), len(answer)], strict=False):
         start, person_start = opening.start("attribute") - len("The "), opening.end()
@@ -99,7 +101,7 @@ def about(answer: str, attribute: str, person: str) -> Sentence | None:
     If the answer retracts that value before another such sentence, the other sentence is returned.
     """
     last: Sentence | None = None
-    for sentence in sentences(answer):
+    for sentence in sentences(answer, [attribute]):
         stated = answer[sentence.person_start : sentence.person_end]
         named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
         taken_back = last is None or TAKEN_BACK.search(answer[last.value_start : sentence.start])
@@ -179,7 +181,7 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         tried.update(attribute for _, attribute in stated)
         turn = turn_after(subject) if turn in tried else turn
 
-    pattern = sentences(answer)
+    pattern = sentences(answer, attributes)
     position = 0
     for number, sentence in enumerate(pattern):
         outside(position, sentence.start)

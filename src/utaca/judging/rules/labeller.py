@@ -143,7 +143,7 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
 
 def _elsewhere(person: str, attribute: str, prediction: str) -> str:
     """The reason if a pattern sentence is not about the person and attribute; empty for any other sentence."""
-    match = _SENTENCE.match(prediction)
+    match = re.match(rf"\s*The ({re.escape(attribute)}|.+?) of (.+?) is\b", prediction, re.IGNORECASE)
     if match is None:
         return ""
     if names.words(match[1]) != names.words(attribute):

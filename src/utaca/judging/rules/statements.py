@@ -36,7 +36,7 @@ def pattern(name: str) -> re.Pattern[str]:
 ABSTENTION, EXCLUDED, IDIOM = pattern("abstention"), pattern("excluded"), pattern("idiom")
 NEGATION, TAKEN_BACK = pattern("negation"), pattern("taken back")
 _SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])\s+(?=[A-Z])")
-_PATTERN = re.compile(r"(?:^|(?<=[.!?]\s)|(?<=\n))The ([\w -]+?) of (.+?) (?:is|was)\b:?\s*", re.IGNORECASE)
+_PATTERN = r"(?i)(?:^|(?<=[.!?]\s)|(?<=\n))The ({}|[\w -]+?) of (.+?) (?:is|was)\b:?\s*"
 
 
 def clean(text: str, attribute: str) -> str:
@@ -60,7 +60,7 @@ def about(question: str, attribute: str, text: str) -> str:
     text = without_remarks(text)
     subject = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
     person = subject[1] if subject else ""
-    sentences = list(_PATTERN.finditer(text))
+    sentences = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
     starts = [match.start() for match in sentences[1:]] + [len(text)]
     for match, end in zip(sentences, starts, strict=False):
         if names.fold(match[1]) == names.fold(attribute) and (not person or same_person(person, match[2])):
@@ -89,7 +89,8 @@ def in_free_words(text: str, attribute: str) -> str:
     if (name := f"states {attribute}") not in _PHRASES:
         return ""
     sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
-    return " ".join(one for one in sentences if pattern(name).search(one) and not _PATTERN.match(one))
+    sentence = re.compile(_PATTERN.format(re.escape(attribute)))
+    return " ".join(one for one in sentences if pattern(name).search(one) and not sentence.match(one))
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
