@@ -39,7 +39,7 @@ from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES, Family
 from utaca.readers.load import Reader, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
-from utaca.readers.tokenizer import load_tokenizer
+from utaca.readers.tokenizer import load_tokenizer, written
 from utaca.settings import schema
 from utaca.settings.machine import natural_dtype
 
@@ -80,6 +80,7 @@ def sentencepiece(marked: str) -> Tokenizer:
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     else:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=marked, split=False)
+    tokenizer.decoder = decoders.Metaspace()
     return tokenizer
 
 
@@ -223,6 +224,7 @@ def test_a_question_behind_a_document_has_no_mark_of_a_first_word(marked: str) -
     document, question = "Emma Thompson was born in Lund.", "Where was Emma born?"
     joint = ids(tokenizer, prompts.before + document + SEPARATOR + question + prompts.after)
     assert prompts.document(document) + prompts.question(question) == joint
+    assert "".join(written(tokenizer, token) for token in ids(tokenizer, document)) == f" {document}"
 
 
 def test_control_tokens_are_not_made_of_parts_either() -> None:

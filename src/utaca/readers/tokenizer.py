@@ -1,5 +1,6 @@
 """Tokenizers of readers, for stages that load no model."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -34,3 +35,10 @@ def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
     """
     text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return "" if text.endswith("\ufffd") else text[len(before) :]
+
+
+@lru_cache(maxsize=1 << 16)
+def written(tokenizer: Any, token: int) -> str:
+    """Text of one token behind others: decoded alone, a SentencePiece token lacks its space."""
+    alone, twice = (tokenizer.decode([token] * n, clean_up_tokenization_spaces=False) for n in (1, 2))
+    return alone if "\ufffd" in alone else twice[len(alone) :]

@@ -17,6 +17,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ from utaca.errors import UserError
 from utaca.judging.alignment import align
 from utaca.pages import fill
 from utaca.readers.prompts import Prompts
+from utaca.readers.tokenizer import written
 from utaca.records import SCHEMAS, read, rows
 from utaca.records.schemas import CORRECT
 from utaca.reporting import palette
@@ -62,11 +64,7 @@ class TokenizedText(NamedTuple):
 def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
     """Return a function that tokenizes a document after the opening of the tokenizer's chat template."""
     prompts = Prompts(tokenizer)
-
-    def piece(token: int) -> str:
-        return tokenizer.decode([token], clean_up_tokenization_spaces=False)
-
-    return lambda text: TokenizedText(prompts.document_offsets(text), piece)
+    return lambda text: TokenizedText(prompts.document_offsets(text), partial(written, tokenizer))
 
 
 def fragment(document: str, point: str = "", step: int | None = None) -> str:

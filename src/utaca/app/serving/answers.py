@@ -5,7 +5,7 @@ import json
 import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from secrets import token_hex
 from typing import Any
@@ -17,6 +17,7 @@ from utaca.app.serving.scores import Scored
 from utaca.app.serving.worker import Job, Piece, Progress, Worker
 from utaca.layout import Layout
 from utaca.readers.load import Reader
+from utaca.readers.tokenizer import written
 from utaca.records.schemas import CORRECT
 from utaca.trace import Generation, Token
 
@@ -61,7 +62,7 @@ class Reply:
         self._usage_too = request.stream_options is not None and request.stream_options.include_usage
         self._started, self._events = time.perf_counter(), asyncio.Queue[tuple[int, Progress | Piece | Fault]]()
         self._ended: dict[int, Generation] = {}
-        self._written = cache(lambda token: reader.tokenizer.decode([token], clean_up_tokenization_spaces=False))
+        self._written = partial(written, reader.tokenizer)
         loop = asyncio.get_running_loop()
         kind = "chat.completion" if self._chat else "text_completion"
         self._head = {
@@ -166,7 +167,7 @@ class Reply:
     def _chat_logprobs(self, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
         def entry(number: int, logprob: float | None) -> dict[str, Any]:
             text = self._written(number)
-            return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+            return {"token": text, "logprob": logprob, "bytes": None if "\ufffd" in text else list(text.encode())}
 
         best = [[entry(*pair) for pair in each.best[: order.logprobs]] for each in scored]
         pairs = zip(scored, best, strict=True)

@@ -26,6 +26,7 @@ from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR, Prompts
+from utaca.readers.tokenizer import written
 from utaca.records.texts import whole_characters
 
 # Parameters that change an answer and are not supported, each with the values that change nothing.
@@ -313,7 +314,7 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
     tokens = reader.document(prompt).tolist()
     if len(tokens) < 2:
         raise UserError("the prompt must have at least two tokens; write more")
-    pieces = reader.tokenizer.batch_decode([[token] for token in tokens], clean_up_tokenization_spaces=False)
+    pieces = [written(reader.tokenizer, token) for token in tokens]
     text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
     line = text.rfind(SEPARATOR)
     ends = accumulate(map(len, pieces))
