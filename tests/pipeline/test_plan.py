@@ -59,6 +59,7 @@ def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: 
     for target, said in {
         mine: r"belongs to run mine.*--configfile results/mine/run\.yaml",
         f"{plan.OUT}/tables/sweep.md": r"sweep\.md needs points in decode\.sweep: .* --config points=tiny_full",
+        f"{plan.OUT}/tables/bars.md": r"those of tiny are in config/runs/validation\.yaml\): .* points=reading",
         f"{plan.OUT}/tables/tradoff.md": r"did you mean tradeoff\?",
     }.items():
         with pytest.raises(UserError, match=said):

@@ -54,7 +54,7 @@ WHEN = {
     "ood": When(lambda config: bool(config.asked), "benchmarks that are asked", "tasks=paper points=ood"),
     "bars": When(
         lambda config: any(config.decode.get(bar.set) for bar in config.reader.bars),
-        "a set that the reader's bars name",
+        "a set that the reader's bars name (those of tiny are in config/runs/validation.yaml)",
         "tasks=biographies points=reading",
     ),
     "calibrated": When(
