@@ -44,7 +44,7 @@ def score_of(name: str, point: OperatingPoint, row: int) -> float:
     return 100.0 * ((row + place) % 4 == 0) if point.method != "full" else 100.0
 
 
-def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
+def files(folder, lacks: str = "", official: bool = False, by: str = "infllm") -> tasks.Files:
     made: tuple[list[str], list[str], list[str]] = [], [], []
     for name in SETS:
         paths = [folder / name / f"{kind}.parquet" for kind in ("examples", "answers", "scores")]
@@ -53,7 +53,7 @@ def files(folder, lacks: str = "", official: bool = False) -> tasks.Files:
         documents = [f"doc{row // SHARED}" for row in range(ROWS)]
         answers, scores = [], []
         for of, row in product(POINTS, range(ROWS)):
-            finish = NOT_RUN + lacks if lacks and of.method == "infllm" else "memory" if row == 0 else "eos"
+            finish = NOT_RUN + lacks if lacks and of.method == by else "memory" if row == 0 else "eos"
             answers.append(factories.answer(
                 ids[row], of, split=name, n_context=600, dropped=200, n_generated=1 + row, finish=finish,
                 selected=16.0 * row, attended=99.0, rollbacks=row // 2, decode_seconds=2.0,
@@ -105,6 +105,7 @@ def test_what_was_not_run_says_why(tmp_path) -> None:
     assert np.isnan(row["score"])
     assert set(table["source"]) == {"official"}
     assert "InfLLM was not run on meetings: no such thing." in Table.of("ood", table, config()).caption
+    assert tasks.ood(files(tmp_path, lacks="layers", by="full"), config())["difference"].isna().all()
 
 
 def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -> None:

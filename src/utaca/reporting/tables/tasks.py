@@ -1,7 +1,7 @@
 """The tables of benchmarks of other domains (paper, section on out-of-domain generalization and its calibration)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -89,8 +89,10 @@ class Group:
         return [one.points[identity] for one in self.sets]
 
     def mean(self, identity: Identity, above: str = "score", below: str = "examples") -> Resampled:
-        """Mean over the sets of the ratio of two sums of a point."""
-        return statistics.mean([one.points[identity].resampled(above, below, one.draws) for one in self.sets])
+        """Mean over the sets of the ratio of two sums of a point; NaN if the point was not run."""
+        mean = statistics.mean([one.points[identity].resampled(above, below, one.draws) for one in self.sets])
+        not_run = any(point.not_run for point in self.points(identity))
+        return replace(mean, value=np.nan, resamples=mean.resamples * np.nan) if not_run else mean
 
     def total(self, identity: Identity, what: str) -> int:
         return int(sum(point.sums[what].sum() for point in self.points(identity)))
@@ -167,14 +169,13 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
     } | paper.reference("mtokens score", figures)
     for column in ("mtokens", "score", "attended", "rollbacks_pct", "answered", "seconds_per_token", "read_pct"):
         above, below, factor = RATIOS[column]
-        figure = Resampled() if not_run else group.mean(identity, above, below)
+        figure = group.mean(identity, above, below)
         if column in ("mtokens", "score"):
             figure.put(row, column, factor)
         else:
             row[column] = factor * figure.value
     full = next((other for other in group.identities if other[0][0] == "full"), identity)
-    compared = not not_run and full != identity
-    difference = group.mean(identity) - group.mean(full) if compared else Resampled()
+    difference = group.mean(identity) - group.mean(full) if full != identity else Resampled()
     difference.put(row, "difference")
     return row
 
