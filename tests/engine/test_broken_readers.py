@@ -200,7 +200,6 @@ def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])
 def test_weights_that_are_no_models_are_refused_once_they_are_read(folder: Path, value: float) -> None:
-    """As in a file whose end was never written; headers do not tell."""
     weights(lambda w: w | {"lm_head.weight": torch.full_like(w["lm_head.weight"], value)})(folder)
     with pytest.raises(UserError, match=r"(not finite|nothing but zeros) in lm_head\.weight; copy or download"):
         load(settings_of(folder))

@@ -55,7 +55,7 @@ def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read
     assert read.call_count == len(list(tmp_path.iterdir())) == 5
 
 
-def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path, read: Mock) -> None:
+def test_a_damaged_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Mock) -> None:
     reader, tokens = make_reader(), some_tokens(100)
     Kept(tmp_path).read(reader, tokens)
     (path,) = tmp_path.iterdir()
@@ -64,6 +64,9 @@ def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path
     anew, again = (Kept(tmp_path).read(reader, tokens)[0] for _ in range(2))
     assert read.call_count == 2
     assert all(torch.equal(a, b) for a, b in zip(contents(anew), contents(again), strict=True))
+    monkeypatch.setattr("utaca.memory.BlockMemory.fill", Mock(side_effect=torch.OutOfMemoryError))
+    with pytest.raises(torch.OutOfMemoryError):
+        Kept(tmp_path).read(reader, tokens)
     Kept(tmp_path, room=len(whole)).read(reader, tokens.flip(0))
     assert [*tmp_path.iterdir()] == [path]
     Kept(tmp_path).clear()
@@ -71,9 +74,7 @@ def test_a_damaged_file_is_read_anew_and_a_full_folder_takes_none(tmp_path: Path
     assert not tmp_path.exists()
 
 
-def test_what_trajectories_have_read_answers_need_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read
-) -> None:
+def test_what_trajectories_have_read_answers_need_not_read(tmp_path: Path, read: Mock) -> None:
     reader, given = make_reader(), documents(2)
     questions, points = asked(reader, given), [point("infllm", 2), point("infllm", 6)]
     folder = Kept(tmp_path / "memories")
