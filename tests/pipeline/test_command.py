@@ -109,7 +109,8 @@ HTML = (
         ("a.md", "# Caf\u00e9\n".encode(), "# Caf\u00e9"),
         ("a", "One".encode("utf-16"), "One"),
         ("a.html", HTML.encode(), "Tea & milk\n\nOne line.\n\na\nb"),
-        ("b.htm", '<head><meta charset="latin-1">No<body><p>Caf\u00e9</p>'.encode("latin-1"), "Caf\u00e9"),
+        ("b.htm", "<head><meta charset='ISO-8859-1'>No<body>Caf\u00e9\u2019s".encode("cp1252"), "Caf\u00e9\u2019s"),
+        ("c.htm", "<meta charset=utf-16>Caf\u00e9".encode(), "Caf\u00e9"),
         ("a.pdf", pdf("One page", "and another"), "One page\n\nand another"),
     ],
 )

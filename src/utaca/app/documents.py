@@ -21,6 +21,9 @@ _BLOCKS = re.compile(
     "header|li|main|nav|[ou]l|option|p|pre|section|summary|table|t[dhr]|tbody|tfoot|thead"
 )
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+# What browsers take some declared encodings for: a declaration that is read byte by byte is not in UTF-16.
+_BROWSERS = dict.fromkeys(("iso-8859-1", "latin1", "us-ascii", "ascii"), "cp1252")
+_BROWSERS |= dict.fromkeys(("utf-16", "utf-16le", "utf-16be"), "utf-8")
 
 
 def read(paths: Sequence[str | Path]) -> str:
@@ -70,9 +73,10 @@ def _decoded(content: bytes, name: str, encoding: str = "utf-8") -> str:
 
 
 def _declared(content: bytes) -> str:
-    """The encoding that an HTML file declares; UTF-8 if the file declares none."""
+    """The encoding that an HTML file declares, as browsers take it; UTF-8 if the file declares none."""
     match = re.search(rb"""<meta[^>]*charset=["']?([\w-]+)|<\?xml[^>]*encoding=["']([\w-]+)""", content[:2048], re.I)
-    return (match[1] or match[2]).decode("ascii") if match else "utf-8"
+    name = (match[1] or match[2]).decode("ascii").lower() if match else "utf-8"
+    return _BROWSERS.get(name, name)
 
 
 def of_html(page: str) -> str:
