@@ -352,10 +352,9 @@ def _extent(block: int, text: TokenizedText, memory: schema.MemorySettings) -> t
 
     Question and answer may fill blocks too; such a block has no characters of the document.
     """
-    starts = [start for start, _ in text.offsets] + [text.offsets[-1][1]]
-    first = memory.n_init + block * memory.block_size
-    start, end = (max(0, starts[min(token, len(starts) - 1)]) for token in (first, first + memory.block_size))
-    return start, end
+    first, n = memory.n_init + block * memory.block_size, len(text.offsets)
+    places = [text.offsets[at][0] if at < n else text.offsets[-1][1] for at in (first, first + memory.block_size)]
+    return max(0, places[0]), max(0, places[1])
 
 
 def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list[str]:
