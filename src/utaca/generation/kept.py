@@ -96,7 +96,9 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
         for layer in range(len(memory.stores)):
             memory.fill(layer, *(parts[f"{name}.{layer}"] for name in ("tokens", "representatives", "attention_mass")))
         return memory, float(about["seconds"])
-    except (SafetensorError, OSError, KeyError, ValueError) as error:
+    except torch.OutOfMemoryError:
+        raise
+    except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedError(path) from error
 
 

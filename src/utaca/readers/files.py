@@ -68,9 +68,6 @@ def _configs() -> Path:
     return root() / "config" / "reader"
 
 
-# Files on disk
-
-
 def where(reader: ReaderSettings) -> str:
     """Name and path of a reader, as the beginning of a sentence."""
     return f"reader {reader.name!r} (reader.path={reader.path})"
@@ -179,9 +176,6 @@ def _broken(path: Path, error: Exception) -> UserError:
 def _is_pointer(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_POINTER)) == _POINTER
-
-
-# What files say about the model
 
 
 def check_config(path: Path) -> dict[str, Any]:
