@@ -103,12 +103,10 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
 
 
 def _parts(memory: BlockMemory) -> dict[str, Tensor]:
-    """All tensors that reading a document made: keys and values, representatives, and the window's attention mass."""
-    lists = {
-        "tokens": [s.tokens for s in memory.stores],
-        "representatives": memory.representatives,
-        "attention_mass": memory.attention_mass,
-    }
+    """All tensors that reading a document made. Copying a GPU's waits for keys and values that are on their way to the
+    host, which therefore come last."""
+    lists = {"attention_mass": memory.attention_mass, "representatives": memory.representatives}
+    lists["tokens"] = [store.tokens for store in memory.stores]
     return {f"{name}.{layer}": x for name, xs in lists.items() for layer, x in enumerate(xs)}
 
 
