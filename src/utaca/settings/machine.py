@@ -20,6 +20,7 @@ from utaca.errors import UserError
 P = ParamSpec("P")
 T = TypeVar("T")
 _TURN = RLock()
+_GROUP = Path("/proc/self/cgroup")
 
 
 def in_turn(work: Callable[P, T]) -> Callable[P, T]:
@@ -126,17 +127,21 @@ def _kept_out(path: str, seen: set[str]) -> str:
     return "" if os.access(path, os.R_OK if os.path.isfile(path) else os.R_OK | os.X_OK) else UNREADABLE
 
 
-def free_memory(meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes of main memory that this process may still allocate within its container's limit; None if unknown."""
+def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes of main memory that this process may still allocate within its container and its job; None if unknown."""
     if not meminfo.is_file():
         return None
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     free = [int(found[1]) * 1024] if found else []
-    limit, used, kinds = (group / f"memory.{name}" for name in ("max", "current", "stat"))
-    if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
-        # The cache of files counts as used, but the system frees it on demand.
-        cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
-        free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
+    # Slurm and systemd set a job's limit on a group within the container's.
+    own = re.search(r"^0::/(.*)$", _GROUP.read_text(), re.MULTILINE) if _GROUP.is_file() else None
+    innermost = groups / (own[1] if own else "")
+    for group in (innermost, *innermost.parents):
+        limit, used, kinds = (group / f"memory.{name}" for name in ("max", "current", "stat"))
+        if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
+            # The cache of files counts as used, but the system frees it on demand.
+            cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
+            free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
     return max(0, min(free)) if free else None
 
 

@@ -23,7 +23,6 @@ SITES = get_args(Site)
 SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
 """Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
 
-
 FIXED, ADAPTIVE = "infllm", "utaca"
 """Methods that decode from block memory, with budgets in blocks: a fixed budget, and one with an update policy."""
 CONTEXT_METHODS = tuple(
