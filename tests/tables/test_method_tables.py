@@ -1,5 +1,7 @@
 """Tables of context-management methods: against plain restatements; and methods at operating points."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from configs import decoding, point, reference_config
@@ -161,6 +163,9 @@ def test_a_model_that_a_method_brings_is_part_of_what_its_answers_are_journaled_
     assert journaled() == 2
     model.write_bytes(b"two")
     assert journaled() == 3, "asked again, and the other method's answer found"
+    model.write_bytes(b"three")
+    monkeypatch.setattr("utaca.generation.answers.generate", Mock(side_effect=MemoryError))
+    assert journaled() == 3, "what lacked memory is decoded again"
 
 
 @pytest.mark.parametrize(

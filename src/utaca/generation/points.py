@@ -164,7 +164,9 @@ class _Journaled:
             # This row is not journaled, because what is missing now may be installed next time.
             row = self.table([(_not_run(lacking), point)])
         elif row is None:
-            row = self.journal.table(f"row/{setup.identity}/{self.what}", partial(self._decode, setup))
+            # Memory that does not suffice now may suffice next time, too.
+            item = f"row/{setup.identity}/{self.what}"
+            row = self.journal.table(item, partial(self._decode, setup), failed="memory")
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
         about |= {"detector": detector.variant, "seed": detector.seed} if detector else {"detector": point.beside}

@@ -40,14 +40,18 @@ class Journal:
     def __init__(self, folder: str | Path, identity: str) -> None:
         self._folder, self._identity = Path(folder), identity
 
-    def table(self, item: str, make: Callable[[], pa.Table]) -> pa.Table:
-        """Return the item's table from the journal; if it is missing there, call ``make`` and journal the result."""
+    def table(self, item: str, make: Callable[[], pa.Table], failed: str = "") -> pa.Table:
+        """Return the item's table from the journal; if it is missing there, call ``make`` and journal the result.
+
+        A result whose first ``finish`` is ``failed`` is not journaled.
+        """
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
         # A machine that crashes may leave an empty file, which is made again.
         with suppress(FileNotFoundError, pa.ArrowInvalid):
             return pq.read_table(path)
         table = make()
-        with atomic_path(path) as scratch:
-            pq.write_table(table, scratch, compression="zstd")
+        if not failed or table["finish"][0].as_py() != failed:
+            with atomic_path(path) as scratch:
+                pq.write_table(table, scratch, compression="zstd")
         return table
