@@ -142,6 +142,7 @@ def test_facts_that_share_a_line_are_told_apart(between: str) -> None:
     line = between.join(("Birth date: 10 May 1964", "Marriage date: 3 June 1990", "Birth place: Leeds"))
     for attribute, value in (("birth date", "May 10, 1964"), ("marriage date", "1990-06-03"), ("birth place", "Leeds")):
         assert judge.score(f"What is the {attribute} of A B?", attribute, line, value)[0] == 1
+    assert judge.score("What is the company of A B?", "company", f"Hobby: Go{between}company: I think Or", "Or")[0] == 1
 
 
 @pytest.mark.parametrize("reference", ["the tenth of May 1964", "May the tenth, nineteen sixty-four"])

@@ -238,6 +238,8 @@ class _Names:
             return tuple(head) if new and not region else ()
 
         pieces = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
+        if not right:  # The name is itself "and" or "or".
+            return 0
         first, last = pieces.index(right[0]), pieces.index(right[-1])
         # If words of a sentence stand before the value, no list leads up to it.
         start = right[0][0]
