@@ -322,7 +322,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),
         (lambda memory: prefill("tiny", "a document"), "a document is read by a reader"),
         (lambda memory: generate(memory.reader, "Who?", budget=2), r"was read, as memory = utaca\.prefill"),
-        (lambda memory: generate_together([]), r"are a list of utaca\.Decoding"),
+        *((lambda memory, x=x: generate_together(x), r"are a list of utaca\.Decoding") for x in ([], iter([]), 3)),
         (
             lambda memory: generate_together([Decoding(x, "Who?", 3) for x in (memory, replace(memory, reader=1))]),
             "answers of several readers",

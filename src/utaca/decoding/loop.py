@@ -53,7 +53,7 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     counts shared passes in full. Rounding depends on the size of a matrix product, so the low bits of results depend on
     which answers are decoded together.
     """
-    if not decodings or not all(isinstance(each, Decoding) for each in decodings):
+    if not (isinstance(decodings, Sequence) and decodings and all(isinstance(each, Decoding) for each in decodings)):
         raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
     batch = Batch()
     answers = [batch.add(decoding) for decoding in decodings]
