@@ -94,7 +94,7 @@ class _Shown(HTMLParser):
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.parts: list[str] = []
-        self._hidden = ""
+        self._hidden, self._preformatted = "", False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         # The body ends a head that has no end tag.
@@ -102,19 +102,23 @@ class _Shown(HTMLParser):
             self._hidden = ""
         if not self._hidden and tag in _HIDDEN:
             self._hidden = tag
-        if _BLOCKS.fullmatch(tag):
-            self.parts.append("\n")
+        self._end_line(tag, begun=True)
 
     def handle_endtag(self, tag: str) -> None:
         if tag == self._hidden:
             self._hidden = ""
+        self._end_line(tag, begun=False)
+
+    def _end_line(self, tag: str, *, begun: bool) -> None:
         if _BLOCKS.fullmatch(tag):
             self.parts.append("\n")
+        if tag == "pre":
+            self._preformatted = begun
 
     def handle_data(self, data: str) -> None:
         if not self._hidden:
-            # A line end in the source is only a space; block elements begin new lines.
-            self.parts.append(data.replace("\n", " "))
+            # A line end in the source is only a space, but in preformatted text; block elements begin new lines.
+            self.parts.append(data if self._preformatted else data.replace("\n", " "))
 
 
 def _of_pdf(content: bytes, name: str) -> str:
