@@ -253,6 +253,7 @@ def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
     first, again = ask(*options), ask(*options)
     assert first.stdout == again.stdout
     (entry,) = Path("kept").iterdir()
+    assert entry.stat().st_mode & 0o077 == 0, "others may not read it"
     whole = entry.read_bytes()
     for damaged in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
         entry.write_bytes(damaged)

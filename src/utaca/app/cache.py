@@ -84,6 +84,7 @@ class Cache:
         try:
             self._leave(size)
             kept.save(memory, seconds, path)
+            path.chmod(0o600)  # in a folder that others may read too
         except (OSError, SafetensorError) as error:
             self._tell(f"The document is not kept: the cache {self._folder} cannot be written to ({error}).")
 
