@@ -261,6 +261,9 @@ def test_answers_that_cannot_end_or_begin_are_told(tiny: Reader, monkeypatch: py
         assert "shutting_down" in response.read().decode().splitlines()[-2]
         assert post(ending, chat())[1]["error"]["code"] == "shutting_down"
         wait(lambda: get(ending, "/health")[0] == 503)
+    with monkeypatch.context() as early:
+        early.setattr(Server, "run", lambda ending: ending.end())
+        servers.serve(tiny, servers.ServerSettings("tiny", room=0))
     monkeypatch.setattr(servers, "GRACE_S", 0.5)
     with serving(tiny) as broken:
         _stalled = begin(broken.address, b"{", **{"Content-Length": "9"})

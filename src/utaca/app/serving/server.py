@@ -193,4 +193,5 @@ def serve(reader: Reader, settings: ServerSettings) -> None:
         raise UserError(
             f"{settings.host}:{settings.port} cannot be listened on; name another address or port (--host, --port)"
         ) from None
-    server.worker.join()
+    if server.worker.is_alive():
+        server.worker.join()
