@@ -41,10 +41,13 @@ def ask(
     ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.answering.choose`. If
     set, ``page`` gets the trace as HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most.
     """
+    from transformers.utils.logging import disable_progress_bar
+
     if page:
         _check_page(page)
     text = documents.read(files)
-    reader = load(name)
+    disable_progress_bar()
+    reader = utaca.load_reader(name)
     choice = choose(reader, **wanted)
     if choice.note:
         tell(choice.note)
@@ -91,14 +94,6 @@ def ask(
         except OSError as error:
             raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
         tell(f"Token by token: {page}")
-
-
-def load(name: str) -> Reader:
-    """A reader by name, path or hub id, without a progress bar for its weights."""
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
-    return utaca.load_reader(name)
 
 
 def _check_page(page: Path) -> None:
