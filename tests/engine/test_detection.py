@@ -606,7 +606,6 @@ def test_detections_are_the_verdicts_of_every_rule(trained, splits):
 
 # Thresholds
 
-
 tokens = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=2, max_size=25)
 
 

@@ -358,7 +358,6 @@ def test_impossible_values_are_one_sentence(make: Callable, options: dict[str, o
 
 # What a reader keeps and is
 
-
 TOKENS = some_tokens(50)
 BLOCKS = InfLLM(budget=2)
 METHODS = [
@@ -494,7 +493,6 @@ def test_attention_refuses_what_it_does_not_understand() -> None:
 
 
 # Families
-
 
 NEOX = Family(body="gpt_neox", attention_output="attention.dense", norm="final_layer_norm", embedding="embed_in")
 """Other names than Llama's, a quarter of a head's dimensions turn, attention and MLP read the same residual stream."""

@@ -125,14 +125,12 @@ def test_a_signal_is_measured_by_its_own_hook(tmp_path: Path, monkeypatch: pytes
 
 # Files in the package
 
-
 ADDED = {
     "methods/agreed.py": "A method",
     "detection/signals/lead.py": "A signal",
     "reporting/tables/lengths.py": "A table",
 }
 """The page's method, signal and table, a file each of the package."""
-
 
 INSTALLED = """
 import sys

@@ -101,7 +101,6 @@ def test_all_faults_of_methods_settings_are_told_at_once(root: Path) -> None:
 
 # Memory
 
-
 ON_GPU, ON_HOST = {"device": "cuda", "dtype": "bfloat16"}, {"memory": {"storage": "host"}}
 MEMORY = [
     (ON_GPU, 80, 64, "66.0 GiB of the GPU, 80.0 GiB are free; 16.0 GiB of main memory"),

@@ -196,7 +196,6 @@ def test_identity_leaves_transport_out(root: Path) -> None:
 
 # Runs
 
-
 NAMED = [
     ({}, "quick"),
     ({"judge": "gpt_oss_120b", "points": "methods", "generation": {"together": "true"}}, "quick"),

@@ -168,7 +168,6 @@ def test_the_source_is_the_sentence_of_the_biography_with_half_of_the_words_of_t
 
 # Sheets
 
-
 LABELS = table(answer("d0", [" Golf"], [1]), answer("d1", [" Chess", " club"], [0, None]))
 LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Golf,Rock climbing,0.7,eve"
 
@@ -300,7 +299,6 @@ def test_human_table_compares_the_same_answers(tmp_path):
 
 
 # In a browser
-
 
 WRITTEN = [*HOSTILE[1:], "=HYPERLINK(1)", 'comma, "quote" and\nnew line']
 MARKUP = "main img, main svg, main script, nav b"

@@ -46,7 +46,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # The biographies
 
-
 ROW = {"id": "x1", "person": "Ann Lee", "text": "Ann Lee came from Cork.", "absent": ["hobby"]}
 FACT = {"attribute": "birth place", "value": "Cork", "also": []}
 
