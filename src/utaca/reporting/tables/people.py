@@ -45,7 +45,7 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
             chosen = [pair for pair in reviewed[split] if condition_of(pair[0].document) == condition]
             name = f"{split}, {condition} evidence"
             table.append(_labels_row(name, of_split[conditions == condition], chosen, sheet is not None, config))
-    n_documents = sum(of_split["document"].nunique() for of_split in tokens.values())
+    n_documents = sum(of_split["document"].map(original).nunique() for of_split in tokens.values())
     remark = "" if sheet is not None else " (no corrections yet)"
     return framed(table, n_documents, f"config seed {config.seed}", reviewed=remark)
 
