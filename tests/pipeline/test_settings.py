@@ -120,6 +120,7 @@ detectors: {mine: {sets: [qa]}} => detectors.mine.sets names 'qa', but tasks.set
 tasks: {sets: {a/b: {task: qa_1}}} => tasks.sets.a/b is 'a/b' but is used in file names
 tasks: {sets: {test: {task: qa_1}}} => tasks.sets.test has the name of a section of decode; give it another
 detectors: {mine: {mixed: 'true'}} => detectors.mine.mixed is true but detectors.mine.sets is empty
+detectors: {utaca_youden: {decision: youden}} => detectors.utaca_youden has a name that tables have for a baseline
 detectors: {never: {}} => detectors.never has the name of a trigger that is no detector
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once

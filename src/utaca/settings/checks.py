@@ -263,6 +263,8 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         yield from _name_faults(name, path)
         if schema.trigger_parts(name):
             yield f"{path} has the name of a trigger that is no detector; give it another."
+        if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
+            yield f"{path} has a name that tables have for a baseline or another threshold; give it another."
         yield from _detector_faults(detector, path)
         if detector.taken:
             for key in ("start", "sets", "mixed"):
