@@ -191,8 +191,7 @@ def test_margin_and_sites() -> None:
     last.mlp.register_forward_hook(lambda m, i, o: seen.update(mlp=o[0, -1]))
     last.register_forward_hook(lambda m, i, o: seen.update(residual=o[0, -1]))
     step = ran(Branch(prefill(reader, tokens[:99]), 1), tokens[99:], 3)
-    assert list(step.embeddings) == list(seen)
-    assert all(torch.equal(step.embeddings[site], seen[site]) for site in seen)
+    assert all(torch.equal(step.embeddings[site], seen[site]) for site in schema.SITES)
 
 
 def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
@@ -313,6 +312,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         *((answered(policy=Giving(2, expand), **EXPANDED), "from 3 to 8") for expand in (2, 9)),
         (lambda memory: Agreement(-2), "has a negative number"),
         (lambda memory: Replayed(Every(0), [3]), "Replayed needs a trigger, and a mapping of steps to decisions"),
+        (lambda memory: Replayed(Every(0), {"3": True}), "a step of Replayed must be a whole number, not '3'"),
         (lambda memory: Detected("model.safetensors"), r"as utaca\.load_detector\(path\) gives"),
         (lambda memory: Sub("16"), "must be"),
         (lambda memory: parse("sub.0"), r"set\.N or sub\.N"),

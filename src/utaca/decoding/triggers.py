@@ -98,6 +98,8 @@ class Replayed(Trigger):
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger) or not isinstance(self.decisions, Mapping):
             raise UserError("Replayed needs a trigger, and a mapping of steps to decisions, as {3: True}")
+        for step in self.decisions:
+            whole("a step of Replayed", step)
 
     @property
     def detector(self) -> Detector | None:
