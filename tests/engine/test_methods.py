@@ -130,7 +130,7 @@ def test_circles_are_told_from_answers() -> None:
         ("full", {"budget": 5}, "takes no budget"),
         ("window", {"budget": 4}, "budget=4 must exceed n_init=4"),
         ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),
-        ("snapkv", {"kernel": 4}, "kernel=4 must be odd"),
+        *(("snapkv", {"kernel": kernel}, f"kernel={kernel} must be odd and above 0") for kernel in (4, -1)),
         ("adakv", {"floor": 1.5}, "floor=1.5 must be between 0 and 1"),
         ("omnikv", {"filters": [2, 40]}, "must be layers below depth=32"),
         ("omnikv", {"filters": ["two"]}, r"methods.omnikv.filters\[0\] must be a whole number, not 'two'"),

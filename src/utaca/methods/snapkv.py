@@ -69,7 +69,7 @@ class SnapKV(DenseMethod):
         super().__post_init__()
         self.require(self.window >= 1, "window must be at least 1")
         self.require(self.budget > self.window, f"budget={self.budget} must exceed window={self.window}")
-        self.require(self.kernel % 2 == 1, f"kernel={self.kernel} must be odd")
+        self.require(self.kernel > 0 and self.kernel % 2 == 1, f"kernel={self.kernel} must be odd and above 0")
         self.require(self.pooling in ("avg", "max"), f"pooling={self.pooling} must be avg or max")
         self.require(self.heads in ("query", "kv"), f"heads={self.heads} must be query or kv")
 
