@@ -285,13 +285,12 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
     config.judge.prompt_price, config.judge.completion_price = 2000.0, 100.0
     table = endpoints.endpoints(usage, config)
     expected = {
-        "n_items": [2, 0, 5], "n_answers": [3, 0, 6], "n_asked_again": [1, 0, 3],
+        "n_items": [2, 0, 5], "n_failed": [0, 0, 3], "n_answers": [3, 0, 6], "n_asked_again": [1, 0, 3],
         "failures": ["", "", "2 shape, 1 timeout"], "prompt_tokens": [300, 0, 600],
     }  # fmt: skip
     assert table[[*expected]].to_dict("list") == expected
     assert table["cost_usd"].tolist() == pytest.approx([0, 0, (600 * 2000 + 60 * 100) / 1e6])
-    header, rows = Table.of("endpoints", table, config).cells()
-    assert rows[2][header.index("Failed")] == "3"
+    _, rows = Table.of("endpoints", table, config).cells()
     assert all("built-in rules" in row[1] for row in rows[:2])
 
 

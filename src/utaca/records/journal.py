@@ -41,10 +41,7 @@ class Journal:
         self._folder, self._identity = Path(folder), identity
 
     def table(self, item: str, make: Callable[[], pa.Table], failed: str = "") -> pa.Table:
-        """Return the item's table from the journal; if it is missing there, call ``make`` and journal the result.
-
-        A result whose first ``finish`` is ``failed`` is not journaled.
-        """
+        """Return the item's table; a missing one is made, and journaled unless its first ``finish`` is ``failed``."""
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
         # A machine that crashes may leave an empty file, which is made again.

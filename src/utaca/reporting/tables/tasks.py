@@ -114,7 +114,7 @@ def ood(files: Files, config: schema.Config) -> pd.DataFrame:
     sets = set_results(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.identities]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    return framed(rows, _documents(sets), absent=" ".join(absent))
+    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), absent=" ".join(absent))
 
 
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -141,11 +141,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             row["learned_from"] = ", ".join(sources)
             figures = paper.tables().calibration.get(group.name, {}).get(key)
             rows.append(row | paper.reference("mtokens score", figures and figures[detector in started]))
-    return framed(rows, _documents(sets), absent="")
-
-
-def _documents(sets: Sequence[SetResult]) -> int:
-    return sum(len(next(iter(one.points.values())).documents) for one in sets)
+    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), absent="")
 
 
 def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
