@@ -133,7 +133,9 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     rows = []
     for (margin, embedding, lstm), figures in paper.tables().ablation.items():
         variant = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
-        name = next((name for name, settings in config.detectors.items() if settings == variant), "")
+        # If all are taken, each is from a folder of its own.
+        kinds = {name: replace(x, taken=(x.taken and main.taken) or x.taken) for name, x in config.detectors.items()}
+        name = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
         row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
         row |= _row(data, name, measured(data, name, draws), draws)
         row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
