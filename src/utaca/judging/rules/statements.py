@@ -141,8 +141,8 @@ def without_remarks(text: str, value: bool = False) -> str:
 
 def same_person(person: str, named: str) -> bool:
     """Whether ``named`` means ``person``: with initials, only a part of the name, or more given names, in any order."""
-    full = re.findall(r"\w+", names.fold(person))
-    words = [word for word in re.findall(r"[\w'’]+", names.fold(named)) if not pattern("title").fullmatch(word)]
+    full, words = (re.findall(r"\w+", re.sub("['’]", "", names.fold(name))) for name in (person, named))
+    words = [word for word in words if not pattern("title").fullmatch(word)]
     if not words:
         return True
     matching = [word in full or (len(word) == 1 and any(name.startswith(word) for name in full)) for word in words]
