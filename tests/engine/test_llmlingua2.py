@@ -109,9 +109,11 @@ def test_a_long_document_is_cut_and_shortened_and_random_numbers_go_on_as_before
     reader, method, before = make_reader(), build("llmlingua2", {"model": str(tmp_path), "rate": 0.5}), states()
     # The small tokenizer's own does not give back what it encoded.
     reader.tokenizer.decode = lambda ids: "a" * len(ids)
-    for text in ("a" * 1000, reader.encode("a" * 1000)):
-        reading = method.read(reader, text, 100)
-        assert (reading.dropped, reading.tokens[-462:].tolist()) == (1000 - 924, reader.encode("a" * 462).tolist())
+    text = "a" * 1000
+    for document, opening in ((text, "["), (reader.encode(text), ""), (reader.encode_document(text), "[")):
+        reading = method.read(reader, document, 100)
+        left = reader.encode(opening + "a" * 462).tolist()
+        assert (reading.dropped, reading.tokens.tolist()) == (1000 - 924, left)
     assert states() == before
     assert [path.name for path in method.files()] == ["config.json", "model.safetensors"]
     with pytest.raises(UserError, match="budget=9 is not above a hundredth of the document's 924 tokens"):

@@ -81,16 +81,21 @@ class LLMLingua2(DenseMethod):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        given = document
+        if not isinstance(document, str):
+            # Of the opening's control tokens, compressed text would hold the names, as plain characters.
+            document, opening = reader.document(document), reader.encode_document("")
+            if len(opening) and document[: len(opening)].equal(opening):
+                document = reader.tokenizer.decode(document[len(opening) :].tolist())
         if isinstance(document, str):
             document = whole_characters(document)
         whole = reader.encode(document) if isinstance(document, str) else document
         tokens, dropped = self.tokens(reader, whole, room)
-        rate = self.budget / len(tokens) if self.budget else self.rate
-        self.require(
-            rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {len(tokens)} tokens"
-        )
+        n = len(tokens)
+        rate = self.budget / n if self.budget else self.rate
+        self.require(rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {n} tokens")
         if rate >= 1:
-            return super().read(reader, document, room)
+            return super().read(reader, given, room)
         text = document if isinstance(document, str) and not dropped else reader.tokenizer.decode(tokens.tolist())
         short = self._compressed(reader, text, rate)
         reading = super().read(reader, short if isinstance(document, str) else reader.encode(short), room)
