@@ -47,6 +47,9 @@ def test_tables_are_made_of_bars_and_of_what_the_labeller_is_asked_about_benchma
     read = planned(root, tasks="biographies", points="reading")
     assert (len(read.task_corpus("biographies-4k")), read.task_corpus("biographies")) == (1, []), "padded to a length"
     assert "human" not in planned(root, decode={"test": []}).TABLES
+    one = planned(root, points="methods_tiny", methods={"llmlingua2": {"model": f"{root}/data/readers/tiny"}})
+    found = [one.classifier_files([one.SETTINGS.operating[name]]) for name in ("llmlingua2", "snapkv")]
+    assert [bool(files) for files in found] == [True, False]
     lower = planned(root, reader={"bars": [{"set": "biographies", "limit": 50}]})
     assert [name for name in ENTRIES if lower.shown(name) != plan.shown(name)] == ["bars"]
 

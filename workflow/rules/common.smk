@@ -86,6 +86,11 @@ def methods_of(points):
     return {name: SETTINGS.settings_of(name) for name in names}
 
 
+def classifier_files(points):
+    """The files of LLMLingua-2's classifier, for points of which one has the method."""
+    return CLASSIFIER_FILES if "llmlingua2" in methods_of(points) else []
+
+
 # Files of stages
 
 

@@ -6,7 +6,7 @@ rule generate:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
         reader=READER_FILES,
-        classifier=lambda wildcards: CLASSIFIER_FILES if wildcards.kind == "methods" else [],
+        classifier=lambda wildcards: classifier_files(POINTS[wildcards.split, wildcards.kind]),
         detectors=lambda wildcards: trigger_files(POINTS[wildcards.split, wildcards.kind]),
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",

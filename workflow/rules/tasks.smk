@@ -20,6 +20,7 @@ rule task_answers:
     input:
         examples=f"{OUT}/tasks/{{task}}/examples.parquet",
         reader=READER_FILES,
+        classifier=lambda wildcards: classifier_files(SETTINGS.decoded(wildcards.task)),
         detectors=lambda wildcards: trigger_files(SETTINGS.decoded(wildcards.task)),
     output:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
