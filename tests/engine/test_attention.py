@@ -53,6 +53,5 @@ def test_large_key_biases_do_not_round_products(queries: int) -> None:
     exact = query.double() @ keys.double().mT * 0.125
     rounded = ((query * 0.125) @ keys.mT).double()
     found = products(query, keys, 0.125).double()
-    assert exact.mean() > 256
     assert (found - exact).abs().max() < 1e-2
     assert (rounded - exact).abs().max() > 0.5

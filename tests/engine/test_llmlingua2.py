@@ -67,7 +67,6 @@ def test_kept_words_and_logits_equal_a_statement_of_the_rule(case: int, classifi
     forced = "" if "budget" in given else forced
     expected = reader.encode_document(" ".join(kept(classifier, words, rate, forced)).replace(" .", "."))
     assert reader.tokenizer.decode(reading.tokens.tolist()) == reader.tokenizer.decode(expected.tolist())
-    assert reading.dropped == 0
     answer = Answers(reader, document).answer(method, "what is it", 4)
     prompt = reader.encode_question("what is it")
     loop = Loop(reader.model)

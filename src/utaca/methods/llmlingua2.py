@@ -87,8 +87,6 @@ class LLMLingua2(DenseMethod):
             document, opening = reader.document(document), reader.encode_document("")
             if len(opening) and document[: len(opening)].equal(opening):
                 document = reader.tokenizer.decode(document[len(opening) :].tolist())
-        if isinstance(document, str):
-            document = whole_characters(document)
         whole = reader.encode(document) if isinstance(document, str) else document
         tokens, dropped = self.tokens(reader, whole, room)
         n = len(tokens)
@@ -97,7 +95,7 @@ class LLMLingua2(DenseMethod):
         if rate >= 1:
             return super().read(reader, given, room)
         text = document if isinstance(document, str) and not dropped else reader.tokenizer.decode(tokens.tolist())
-        short = self._compressed(reader, text, rate)
+        short = self._compressed(reader, whole_characters(text), rate)
         reading = super().read(reader, short if isinstance(document, str) else reader.encode(short), room)
         reading.dropped += dropped
         return reading
