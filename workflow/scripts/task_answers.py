@@ -29,7 +29,7 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    how = {"reader": params.reader, "together": params.together}
+    how = {"reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
     task = snakemake.wildcards.task
     found = decode_points(reader, asked, points, methods, detectors, journal, split=task, together=params.together)

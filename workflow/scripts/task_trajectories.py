@@ -23,9 +23,9 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
     asked = ask(TASKS[params.task](), rows(snakemake.input.examples, "examples"))
     # What is journaled outlives an edit of the code, as in task_answers.py.
-    common = digest({key: value for key, value in params.items() if key != "code"})
+    common = {key: value for key, value in params.items() if key != "code"} | {"dtype": reader.settings.dtype}
     folder = Path(params.journal) / snakemake.wildcards.task
-    journal = Journal(folder, fingerprint(common, snakemake.input.reader))
+    journal = Journal(folder, fingerprint(digest(common), snakemake.input.reader))
     recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")
     table = trajectories(reader, asked, params.budgets, recorded, journal, together=params.together)
     write(
