@@ -171,12 +171,12 @@ def test_labels_by_hand(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)
 def test_drawn_values_are_themselves_and_no_other(attribute: str) -> None:
     rng = random.Random(attribute)
-    question = f"What is the {attribute} of Clara O'Weiss?"
+    question = f"What is the {attribute} of Clara J. O'Weiss, Jr.?"
     values = [draw_value(attribute, rng, rng.choice(LOCALES)) for _ in range(30)]
     for value in values:
-        for said in (value, f"The {attribute} of Clara O'Weiss is {value}.", value.upper(), f"**{value}**"):
+        for said in (value, f"The {attribute} of Clara J. O'Weiss, Jr. is {value}.", value.upper(), f"**{value}**"):
             assert judge.score(question, attribute, said, value)[0] == 1, said
-        labels = labeller.label("Clara O'Weiss", attribute, value, f"It is {value}", list(enumerate(value)))
+        labels = labeller.label("Clara J. O'Weiss, Jr.", attribute, value, f"It is {value}", list(enumerate(value)))
         assert {label for _, label, _ in labels} == {1}, value
     passed = [
         (said, value)

@@ -58,7 +58,8 @@ def clean(text: str, attribute: str) -> str:
 def about(question: str, attribute: str, text: str) -> str:
     """The part of an answer about the attribute and the person of the question; empty if it has only other subjects."""
     text = without_remarks(text)
-    subject = re.search(rf"{re.escape(attribute)} of ([^?]+?)\s*(?:[?,.]|$)", question, re.IGNORECASE)
+    # A full stop or comma may belong to the name: Dr. Ann Lee, Martin Luther King, Jr.
+    subject = re.search(rf"(?i:{re.escape(attribute)} of )([^?]+?)\s*(?:\?|,(?= [a-z])|\.?\s*$)", question)
     person = subject[1] if subject else ""
     sentences = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
     starts = [match.start() for match in sentences[1:]] + [len(text)]
