@@ -266,8 +266,10 @@ def test_generation_tables(results, config, tmp_path):
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
     assert (frame["peak_gib"][2], frame["paper_end_to_end_s"][3]) == (6, 98.42)
-    rows = [row | {"detector": "other"} if row["point"] == "p3" else row for row in rows_of(results[0])]
+    changed = {"p2": {"finish": "memory"}, "p3": {"detector": "other"}}
+    rows = [row | changed.get(row["point"], {}) for row in rows_of(results[0])]
     other = inputs(*factories.saved(tmp_path, rows, rows_of(results[1]), "other-"))
+    assert generation.generation(other, config)["note"][2] == "6 answers ran out of memory, and count as 0"
     assert np.isnan(generation.tradeoff(other, config)["paper_cas_pct"][3]), "the paper's are of its own detector"
 
 

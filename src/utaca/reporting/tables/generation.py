@@ -71,6 +71,8 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
                 nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate))
                 beyond = above - gains[nearest]
                 without = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
+        if lacking := int(point.sums["memory"].sum()):
+            row["note"] = "; ".join(filter(None, [row["note"], f"{lacking} answers ran out of memory, and count as 0"]))
         difference.put(row, "difference_pct", 100)
         above.put(row, "gain_pct", 100)
         row["no_detector"] = without
