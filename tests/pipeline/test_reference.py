@@ -143,6 +143,7 @@ def test_facts_that_share_a_line_are_told_apart(between: str) -> None:
     for attribute, value in (("birth date", "May 10, 1964"), ("marriage date", "1990-06-03"), ("birth place", "Leeds")):
         assert judge.score(f"What is the {attribute} of A B?", attribute, line, value)[0] == 1
     assert judge.score("What is the company of A B?", "company", f"Hobby: Go{between}company: I think Or", "Or")[0] == 1
+    assert judge.score("The cup of tea of A B?", "cup of tea", "The cup of tea of A B is Mint.", "Mint")[0] == 1
 
 
 @pytest.mark.parametrize("reference", ["the tenth of May 1964", "May the tenth, nineteen sixty-four"])
@@ -150,10 +151,6 @@ def test_a_reference_in_words_is_a_date(reference: str) -> None:
     assert judge.equivalent(reference, reference, "birth date")
     for said, wanted in (("May 10, 1964", 1), ("1964-05-10", 1), ("1964", 1 / 3), ("May 19, 1964", 0)):
         assert judge.score(DATE_OF_BIRTH, "birth date", said, reference)[0] == pytest.approx(wanted)
-        stated = f"The day of birth of A B is {said}."
-        assert judge.score("What is the day of birth of A B?", "day of birth", stated, reference)[0] == pytest.approx(
-            wanted
-        )
         labels = labeller.label("A B", "birth date", reference, f"It is {said}", list(enumerate(said)))
         assert ({label for _, label, _ in labels} == {1}) == (wanted > 0)
 

@@ -30,9 +30,7 @@ from utaca.judging.rules.statements import TAKEN_BACK, stated_at
 _WORD = r"[^\W\d_][\w'’-]*"
 _MARKER = r"(?:[-*•]|\d{1,2}[.)])"
 # %s: names that may hold any words ("date of birth"), each with "|" behind it.
-_OPENING = (
-    rf"(?:\A\s*|(?<=[.!?:])\s+|(?:\A|\n)\s*{_MARKER}\s+|\n\s*)The (?P<attribute>%s{_WORD}(?: {_WORD}){{0,3}}?) of "
-)
+_OPENING = rf"(?:(?<=[.!?:])\s+|(?:\A|\n)\s*(?:{_MARKER}\s+)?)The (?P<attribute>%s{_WORD}(?: {_WORD}){{0,3}}?) of "
 _MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
 

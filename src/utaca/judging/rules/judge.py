@@ -104,7 +104,9 @@ def _by_character(text: str, reference: str, kind: str) -> float:
             return 0.0
         matches = dict.fromkeys(numbers.numbers(text))
         return (float(reference) in matches) / max(len(matches), 1)
-    return _code(text, reference)
+    # The reference between word boundaries, spaces and punctuation aside.
+    wanted = r"[\W_]*".join(names.bare(reference))
+    return float(re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", names.fold(text)) is not None)
 
 
 def _phone(phone: str, reference: str) -> float:
@@ -127,12 +129,6 @@ def _digits(phone: str) -> tuple[str, bool]:
     if digits.startswith("00"):
         return digits[2:], True
     return digits, phone.lstrip(" (").startswith("+") or (len(digits) == 11 and digits.startswith("1"))
-
-
-def _code(text: str, reference: str) -> float:
-    """1 if the text has the reference between word boundaries, ignoring spaces and punctuation; else 0."""
-    wanted = r"[\W_]*".join(names.bare(reference))
-    return float(re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", names.fold(text)) is not None)
 
 
 @dataclass(frozen=True)
