@@ -192,7 +192,7 @@ class Reader:
 
 
 def _ids(document: object) -> Tensor:
-    """Convert the token ids of one document, as :meth:`Reader.document` accepts them, to an int64 tensor [N]."""
+    """Copy the token ids of one document, as :meth:`Reader.document` accepts them, to an int64 tensor [N]."""
     wanted = f"a document is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
     if isinstance(document, bytes | bytearray | PathLike):
         way = "read_text()" if isinstance(document, PathLike) else "decode()"
@@ -209,7 +209,7 @@ def _ids(document: object) -> Tensor:
         raise UserError(f"{wanted}, and its shape is {list(ids.shape)}: give those of one document")
     if len(ids) and (ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex()):
         raise UserError(f"{wanted}, and holds {str(ids.dtype).removeprefix('torch.')}: give whole numbers")
-    return ids.long()
+    return ids.to(torch.long, copy=True)
 
 
 def resolve_device(device: str) -> str:
