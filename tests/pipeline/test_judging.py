@@ -110,7 +110,7 @@ def test_labels_of_pattern_sentences(tasks, pieces, facts, finish, expected, by_
 
 # Where an answer states an attribute, and where it follows the pattern again.
 STATED = [
-    "[university]Ada Lopez graduated from MIT with a [major]degree in Law. She likes tea. "
+    "[university]Ada Lopez graduated from St. John's with a [major]degree in Law. She likes tea. "
     "[work place]Her office is in Oslo.",
     "[university]- **University**: MIT\n[major]- **Major**: Law[]\n",
     "[]1. The university of Ada Lopez is [university]MIT[].\n2. The major of Ada Lopez is [major]Law[].",

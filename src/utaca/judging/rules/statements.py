@@ -35,7 +35,8 @@ def pattern(name: str) -> re.Pattern[str]:
 
 ABSTENTION, EXCLUDED, IDIOM = pattern("abstention"), pattern("excluded"), pattern("idiom")
 NEGATION, TAKEN_BACK = pattern("negation"), pattern("taken back")
-_SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])\s+(?=[A-Z])")
+# Neither an initial nor a title ends a sentence, nor what abbreviates the first word of a place.
+_SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])(?<!\b(?:Dr|Ft|Mr|Ms|Mt|St)\.)(?<!\bMrs\.)\s+(?=[A-Z])")
 _PATTERN = r"(?i)(?:^|(?<=[.!?]\s)|(?<=\n))The ({}|[\w -]+?) of (.+?) (?:is|was)\b:?\s*"
 
 
