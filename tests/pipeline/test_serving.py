@@ -148,15 +148,29 @@ def test_the_document_that_was_used_last_longest_ago_leaves() -> None:
     assert "--memory" in memories.fault(4000)
 
 
-def test_no_more_answers_than_parallel_share_passes() -> None:
-    worker, most = workers.Worker(make_reader(), 1 << 30, 1), 0
-    for document in ((1,) * 9, (2,) * 64, (1,) * 9):
-        order = Order(document, (5,), {"budget": 1, "max_new_tokens": 40})
-        worker.submit(workers.Job(order, lambda event: None))
+def test_a_worker_answers_no_more_than_parallel_at_once_and_reads_no_part_twice() -> None:
+    worker, most, told = workers.Worker(make_reader(), 1 << 30, 1), 0, []
+
+    def submitted(*document: int) -> workers.Job:
+        job = workers.Job(Order(document, (5,), {"budget": 1, "max_new_tokens": 40}), told.append)
+        worker.submit(job)
+        return job
+
+    left = submitted(*[3] * 200)
+    for _ in range(4):
+        worker._turn()
+    left.cancelled = True
+    # A client that gives up and asks again goes on where reading stopped.
+    again, *_ = [submitted(*[token] * length) for token, length in ((3, 200), (1, 9), (2, 64), (1, 9))]
     while worker.waiting or worker.answering:
         worker._turn()
         most = max(most, worker.answering)
     assert most == 1
+    assert 0 < again.cached < 200
+    submitted(4)
+    worker._turn = None
+    worker.run()
+    assert "shutting down" in str(told[-1]), "no one waits for a worker that has ended"
 
 
 BAD = [

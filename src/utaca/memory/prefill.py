@@ -83,6 +83,8 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     """
     memory = begun(old.reader, tokens, old.clipped)
     blocks = memory.layout.n_far(start)
+    if tokens.is_cuda:
+        torch.cuda.synchronize(tokens.device)  # the last pass may still be copying to host memory
     for layer, store in enumerate(old.stores):
         memory.fill(layer, store.tokens[:, :, :start], old.representatives[layer][:, :blocks], mass[layer])
     return memory

@@ -111,6 +111,7 @@ class Worker(threading.Thread):
             _log.exception("the worker has ended")
         finally:
             self._deadline = self._deadline or time.monotonic()
+            self._receive()
             for job in self._jobs:
                 self._end(job, _ending())
 
@@ -231,6 +232,9 @@ class Worker(threading.Thread):
         if job in self._waiting:
             self._waiting.remove(job)
         if self._reading and self._reading[0] is job:
+            if event is None:
+                # A client that left may ask again: what was read of its document is a beginning to go on from.
+                self.memories.keep(("begun", job.order.key), self._reading[1])
             self._reading = None
         if job.answer is not None:
             self._batch.drop(job.answer)
