@@ -98,7 +98,7 @@ def pdf(*pages: str) -> bytes:
 
 HTML = (
     "<!DOCTYPE html><html><head><title>T</title><style>p{}</style></head><body><h1>Tea &amp; milk</h1><script>no()"
-    "</script><p>One\n  line.</p><ul><li>a<li>b</ul><pre>c\n\nd</pre></body></html>"
+    "</script><p>One\n  line.</p><ul><li>a<li>b</ul><pre>c\n\nd</pre><table><tr><th>e<td>f</table></body></html>"
 )
 
 
@@ -108,8 +108,8 @@ HTML = (
         ("a.txt", b"One\r\ntwo\n", "One\ntwo"),
         ("a.md", "# Caf\u00e9\n".encode(), "# Caf\u00e9"),
         ("a", "One".encode("utf-16"), "One"),
-        ("a.html", HTML.encode(), "Tea & milk\n\nOne line.\n\na\nb\n\nc\n\nd"),
-        ("b.htm", "<head><meta charset='ISO-8859-1'>No<body>Caf\u00e9\u2019s".encode("cp1252"), "Caf\u00e9\u2019s"),
+        ("a.html", HTML.encode(), "Tea & milk\n\nOne line.\n\na\nb\n\nc\n\nd\n\n| e | f"),
+        ("b.htm", "<meta charset='ISO-8859-1'><title>No</title>Caf\u00e9\u2019s".encode("cp1252"), "Caf\u00e9\u2019s"),
         ("c.htm", "<meta charset=utf-16>Caf\u00e9".encode(), "Caf\u00e9"),
         ("a.pdf", pdf("One page", "and another"), "One page\n\nand another"),
     ],

@@ -15,10 +15,10 @@ STDIN = "-"
 SEPARATOR = "\n\n"
 """Separator between the texts of several files."""
 _HTML = (".html", ".htm", ".xhtml")
-_HIDDEN = {"script", "style", "template", "noscript", "head", "svg", "math"}
+_HIDDEN = {"script", "style", "template", "noscript", "title", "svg", "math"}
 _BLOCKS = re.compile(
     "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6r]|"
-    "header|li|main|nav|[ou]l|option|p|pre|section|summary|table|t[dhr]|tbody|tfoot|thead"
+    "header|li|main|nav|[ou]l|option|p|pre|section|summary|table|tr|tbody|tfoot|thead"
 )
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 # What browsers take some declared encodings for: a declaration that is read byte by byte is not in UTF-16.
@@ -80,7 +80,7 @@ def _declared(content: bytes) -> str:
 
 
 def of_html(page: str) -> str:
-    """The text that an HTML page shows, with a line or paragraph for each block element."""
+    """The text that an HTML page shows, with a line or paragraph for each block element and row of a table."""
     parser = _Shown()
     parser.feed(page)
     parser.close()
@@ -97,9 +97,8 @@ class _Shown(HTMLParser):
         self._hidden, self._preformatted = "", False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        # The body ends a head that has no end tag.
-        if self._hidden == "head" and tag == "body":
-            self._hidden = ""
+        if tag in ("td", "th"):
+            self.parts.append(" | ")
         if not self._hidden and tag in _HIDDEN:
             self._hidden = tag
         self._end_line(tag, begun=True)
