@@ -399,8 +399,6 @@ def test_of_several_gpus_each_process_takes_its_own(tmp_path: Path, monkeypatch:
         assert take_gpu(["1"], tmp_path) is None
         other.kill()
     assert take_gpu(["1"], tmp_path) is not None, "a killed process holds nothing"
-    first[1].close()
-    assert take_gpu(["3"], tmp_path) is not None
 
 
 _LOADED = """
@@ -433,18 +431,20 @@ def test_what_a_script_loads_is_in_its_closure(root: Path, monkeypatch: pytest.M
     assert [len(digest) for digest in digests] == [16, 16]
 
 
-@pytest.mark.parametrize("limited", ["", "job_7"])
+@pytest.mark.parametrize("limited", ["", "job_7", "memory/job_8"])
 def test_free_memory_heeds_a_groups_limit_but_not_its_file_cache(limited: str, tmp_path: Path, monkeypatch) -> None:
     meminfo, own, group = tmp_path / "meminfo", tmp_path / "own", tmp_path / limited
+    second = ("usage_in_bytes", "limit_in_bytes", 2**63 - 4096, "total_inactive_file")
+    used, limit, no_limit, cache = second if "memory" in limited else ("current", "max", "max", "inactive_file")
     monkeypatch.setattr("utaca.settings.machine._GROUP", own)
     assert free_memory(meminfo, tmp_path) is None
     meminfo.write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n")
-    own.write_text("1:cpu:/\n0::/job_7/step_0\n")
-    group.mkdir(exist_ok=True)
-    for name, text in (("current", "900000\n"), ("stat", "anon 100000\ninactive_file 700000\n"), ("max", "max\n")):
-        (group / f"memory.{name}").write_text(text)
+    own.write_text("4:cpu:/\n3:memory:/job_8/step_0\n0::/job_7/step_0\n")
+    group.mkdir(parents=True, exist_ok=True)
+    for name, text in ((used, "900000"), ("stat", f"anon 100000\n{cache} 700000"), (limit, f"{no_limit}")):
+        (group / f"memory.{name}").write_text(f"{text}\n")
     assert free_memory(meminfo, tmp_path) == 5000 * 1024
-    (group / "memory.max").write_text("1000000\n")
+    (group / f"memory.{limit}").write_text("1000000\n")
     assert free_memory(meminfo, tmp_path) == 800_000
     # Of GPUs, the emptiest one counts, where the driver's tool is there.
     monkeypatch.setenv("PATH", str(tmp_path))

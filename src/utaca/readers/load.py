@@ -212,14 +212,9 @@ def _ids(document: object) -> Tensor:
     return ids.to(torch.long, copy=True)
 
 
-def resolve_device(device: str) -> str:
-    """Resolve ``auto`` to cpu or cuda."""
-    return ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-
-
 def resolved(settings: ReaderSettings) -> ReaderSettings:
     """Replace ``auto`` in device and dtype by the values for this machine."""
-    device = resolve_device(settings.device)
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if settings.device == "auto" else settings.device
     return replace(settings, device=device, dtype=natural_dtype(device) if settings.dtype == "auto" else settings.dtype)
 
 

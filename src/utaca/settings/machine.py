@@ -21,6 +21,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 _TURN = RLock()
 _GROUP = Path("/proc/self/cgroup")
+_LIMITS = (
+    ("^0::/(.*)$", "", "max", "current", "inactive_file"),
+    (r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$", "memory", "limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
+)
+"""For cgroup v2 and v1: line of a process's group, folder, files of limit and use, and the name of the files' cache."""
 
 
 def in_turn(work: Callable[P, T]) -> Callable[P, T]:
@@ -129,19 +134,19 @@ def _kept_out(path: str, seen: set[str]) -> str:
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
     """Bytes of main memory that this process may still allocate within its container and its job; None if unknown."""
-    if not meminfo.is_file():
-        return None
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    about = meminfo.read_text() if meminfo.is_file() else ""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", about, re.MULTILINE)
     free = [int(found[1]) * 1024] if found else []
-    # Slurm and systemd set a job's limit on a group within the container's.
-    own = re.search(r"^0::/(.*)$", _GROUP.read_text(), re.MULTILINE) if _GROUP.is_file() else None
-    innermost = groups / (own[1] if own else "")
-    for group in (innermost, *innermost.parents):
-        limit, used, kinds = (group / f"memory.{name}" for name in ("max", "current", "stat"))
-        if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
-            # The cache of files counts as used, but the system frees it on demand.
-            cached = re.search(r"^inactive_file (\d+)", kinds.read_text(), re.MULTILINE)
-            free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
+    for line, folder, *names, cache in _LIMITS:
+        # Slurm and systemd set a job's limit on a group within the container's.
+        own = re.search(line, _GROUP.read_text(), re.MULTILINE) if _GROUP.is_file() else None
+        innermost = groups / folder / (own[1] if own else "")
+        for group in (innermost, *innermost.parents):
+            limit, used, kinds = (group / f"memory.{name}" for name in (*names, "stat"))
+            if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
+                # The cache of files counts as used, but the system frees it on demand.
+                cached = re.search(rf"^{cache} (\d+)", kinds.read_text(), re.MULTILINE)
+                free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
     return max(0, min(free)) if free else None
 
 
