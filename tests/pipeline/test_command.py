@@ -343,7 +343,7 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, in
     for words, status, said in (
         (f"check-endpoint --base-url {address} --model utaca-reference", 0, f"{address}: model utaca-ref"),
         ("check-endpoint reference", 0, "reference: model utaca-reference answers."),
-        ("check-endpoint --base-url http://127.0.0.1:9/v1", 2, "http://127.0.0.1:9/v1 cannot be reached"),
+        ("check-endpoint --base-url http://127.0.0.1:9/v1 --model a/b", 2, "http://127.0.0.1:9/v1 cannot be reached"),
         (f"serve-rules --port {rules[1]}", 2, f"--port {rules[1]} cannot be listened on"),
         ("serve-rules --port 65536", 2, "65535"),
         (f"serve --reader tiny --port {rules[1]}", 2, f"127.0.0.1:{rules[1]} cannot be listened on; name another"),

@@ -261,7 +261,7 @@ def check_endpoint(
     from utaca.settings.checks import load
     from utaca.settings.compose import compose
 
-    keys = {"base_url": base_url, "model": model, "name": model, "api_key_env": api_key_env}
+    keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": model and "asked"}  # has no slash
     chosen = {"use": endpoint} | {key: value for key, value in keys.items() if value is not None}
     settings = load(compose({"judge": chosen}, root())).judge
     check(settings, f"endpoint {endpoint}")
