@@ -1,4 +1,4 @@
-"""Tables and their files: CSV (all figures, unrounded), Markdown and LaTeX.
+"""Tables and their files: CSV (all figures, to six digits), Markdown and LaTeX.
 
 In the CSV files ``*_pct`` are percentages, ``*_low`` and ``*_high`` the limits of the 95 % interval, ``*_sd`` the
 standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens, seconds and GiB as named. Each column
