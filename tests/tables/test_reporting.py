@@ -106,8 +106,8 @@ def test_fewer_than_two_documents_have_neither_interval_nor_p(n: int, seeds: int
 
 def test_documents_that_are_all_alike_have_no_interval_of_no_width() -> None:
     got = statistics.resampled_ratio(np.full(20, 0.3), np.full(20, 3.0), statistics.resample_counts(20, 200, 0, "x"))
-    assert got.value == pytest.approx(0.1)
-    assert np.isnan(got.interval).all()
+    assert (got.value, (got - got).p) == pytest.approx((0.1, 1))
+    assert np.isnan([*got.interval, got.p]).all()
 
 
 def test_documents_and_seeds_are_drawn_together():

@@ -218,10 +218,9 @@ def points(
         if documents != names:
             raise UserError(f"operating point {name} answers other documents than the first; decode them again")
         results.append(of_answers(rows, documents, _sums(rows, judged)))
-    pairs = set(zip(answered["split"], answered["point"], strict=True))
-    for split, name in zip(scored["split"], scored["point"], strict=True):
-        if (split, name) not in pairs:
-            raise UserError(f"operating point {name} has scores but no answers; decode them again")
+    with_scores, with_answers = (set(zip(x["split"], x["point"], strict=True)) for x in (scored, answered))
+    if alone := sorted(with_scores - with_answers):
+        raise UserError(f"operating point {alone[0][1]} has scores but no answers; decode them again")
     return pooled(results)
 
 

@@ -55,13 +55,14 @@ class Resampled:
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of a difference, from the share of resamples on either side of zero; NaN if undefined.
+        """Two-sided p-value of a difference, from the share of resamples on either side of zero.
 
-        One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0.
+        One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0. NaN if no resample is defined, or if
+        all agree on a difference other than zero, which then has no :attr:`interval` either.
         """
-        if not len(self._defined):
-            return NAN
         tail = min((self._defined <= 0).sum(), (self._defined >= 0).sum())
+        if not tail and np.isnan(self.interval[0]):
+            return NAN
         return min(1.0, 2 * float(1 + tail) / (len(self._defined) + 1))
 
     def share_of(self, whole: Resampled) -> Resampled:
