@@ -57,8 +57,8 @@ class Resampled:
     def p(self) -> float:
         """Two-sided p-value of a difference, from the share of resamples on either side of zero.
 
-        One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0. NaN if no resample is defined, or if
-        all agree on a difference other than zero, which then has no :attr:`interval` either.
+        One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0. NaN if no resample is defined, or
+        if all agree on a difference other than zero, which then has no :attr:`interval` either.
         """
         tail = min((self._defined <= 0).sum(), (self._defined >= 0).sum())
         if not tail and np.isnan(self.interval[0]):
