@@ -31,10 +31,8 @@ def test_topics_of_training_and_of_the_paper_are_apart() -> None:
     assert domain_and_phrase("Something New (song)") == (None, "Something New")
 
 
-def test_embedded_prose_is_varied_and_depends_on_topic_and_seed_alone(tmp_path: Path) -> None:
+def test_embedded_prose_is_varied_and_depends_on_topic_and_seed_alone() -> None:
     rows = embedded.articles(paper_articles()[::10], 3)
-    tables.write(tmp_path / "corpus.parquet", "corpus", rows)
-    assert tables.rows(tmp_path / "corpus.parquet", "corpus") == rows
     texts = [text for row in rows for text in row["text"].split("\n\n")]
     assert len(texts) == len(set(texts)) == 60 * len(rows)
     assert all(60 <= len(text.split()) <= 160 for text in texts)
@@ -154,7 +152,6 @@ def test_wikipedia_follows_redirects_and_caches(wiki: SimpleNamespace, tmp_path:
     assert {"action": "query", "explaintext": "1", "redirects": "1"}.items() <= wiki.calls[0].query.items()
     assert wiki.articles("Cinema", "Law") == rows
     assert len(wiki.calls) == 3
-    tables.write(tmp_path / "corpus.parquet", "corpus", rows)
 
 
 def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamespace, tmp_path: Path) -> None:

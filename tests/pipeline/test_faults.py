@@ -205,19 +205,22 @@ def test_a_busy_server_gets_what_it_can_take(store: Path) -> None:
         assert answers.usage.resent == len(s.calls) - 120 < 120
 
 
-def test_retry_after_is_a_number_or_a_date() -> None:
-    later = email.utils.formatdate(time.time() + 36000, usegmt=True)
-    for headers, seconds in (
-        ({"retry-after": "2.5"}, 2.5),
-        ({"retry-after": "9", "retry-after-ms": "40"}, 0.04),
-        ({"retry-after": email.utils.formatdate(0, usegmt=True)}, 0),
-        ({"retry-after": later}, pytest.approx(36000, abs=60)),
-        ({}, None),
-        ({"retry-after": "soon"}, None),
-        ({"retry-after": "-3"}, None),
-        ({"retry-after-ms": "nan"}, None),
-    ):
-        assert retry_after(httpx2.Response(429, headers=headers)) == seconds
+def test_retry_after_is_a_number_or_a_date(monkeypatch: pytest.MonkeyPatch) -> None:
+    when = time.time() + 36000
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "UTC+9")
+        time.tzset()
+        for headers, seconds in (
+            ({"retry-after": "2.5"}, 2.5),
+            ({"retry-after": "9", "retry-after-ms": "40"}, 0.04),
+            ({"retry-after": email.utils.formatdate(0, usegmt=True)}, 0),
+            ({"retry-after": email.utils.formatdate(when, usegmt=True)}, pytest.approx(36000, abs=60)),
+            ({"retry-after": time.asctime(time.gmtime(when))}, pytest.approx(36000, abs=60)),
+            ({"retry-after": "-3"}, None),
+            ({"retry-after-ms": "nan"}, None),
+        ):
+            assert retry_after(httpx2.Response(429, headers=headers)) == seconds
+    time.tzset()
 
 
 # Death

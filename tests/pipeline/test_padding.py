@@ -4,7 +4,6 @@ import random
 import re
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,6 @@ from utaca.biographies.evidence import condition_of, original, variants
 from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.templates import write
 from utaca.errors import UserError
-from utaca.records import tables
 from utaca.settings.schema import EVIDENCE
 
 ROWS = articles(("Jazz", "Law", "Nile", "DNA"), 0, paragraphs=12)
@@ -115,14 +113,12 @@ def test_groups_are_at_varied_depths_the_same_for_the_same_seed() -> None:
     assert document(4, fresh) == rows[4] != rows[5]
 
 
-def test_biography_that_fills_the_document_stands_alone(tmp_path: Path) -> None:
+def test_biography_that_fills_the_document_stands_alone() -> None:
     person = biography(6, 8)
     size = len(" ".join(person["sentences"]))
     row = PADDERS[1].document(person, size + 2, random.Random(0))
     assert row["text"] == " ".join(person["sentences"])
     assert row["n_tokens"] == size
-    tables.write(tmp_path / "documents.parquet", "documents", [row])
-    assert tables.rows(tmp_path / "documents.parquet", "documents") == [row]
 
 
 def test_no_usable_paragraph_or_too_long_a_biography_or_no_cut() -> None:

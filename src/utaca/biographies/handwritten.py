@@ -11,8 +11,6 @@ from utaca.records.texts import Filled, checked, records
 from utaca.sizes import FACTS
 
 MEND = "mend it, or name another JSONL file of biographies"
-WRITER = "people"
-"""The ``writer`` of these biographies in rows of schema "biographies"."""
 
 
 class _Fact(TypedDict):
@@ -61,5 +59,5 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
         if not row["facts"]:
             raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
-        stated = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": WRITER}
+        stated = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": "people"}
         yield {"id": row["id"], "split": "test", **stated}

@@ -166,8 +166,9 @@ def retry_after(response: httpx2.Response) -> float | None:
             continue
         if seconds >= 0:
             return seconds
+    date = email.utils.parsedate_tz(response.headers.get("retry-after", ""))
     try:
-        date = email.utils.parsedate_to_datetime(response.headers.get("retry-after", ""))
-    except (TypeError, ValueError):
+        # A date without a zone, as in C's asctime, is one of UTC.
+        return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None
+    except ValueError:
         return None
-    return max(0.0, date.timestamp() - time.time())
