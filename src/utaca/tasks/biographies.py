@@ -31,7 +31,6 @@ TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
 FURTHER_WORDS, FREE_WORDS = 4, 16
 """The most further words of an answer that gives a value: if the value is in the requested pattern or stands alone, and
 if it is in free words that state the attribute."""
-SEED = 0
 
 
 class Biographies(Task):
@@ -95,7 +94,7 @@ class Biographies(Task):
             ]
             joint = {"id": name, "split": "", "person": group[0]["person"], "facts": facts}
             # The seed keeps the form that names of documents had at first, so that the documents stay the same.
-            rng = random.Random(random.Random(f"{SEED}:card:{name}").getrandbits(64))
+            rng = random.Random(random.Random(f"0:card:{name}").getrandbits(64))
             text = padder.document(joint | {"sentences": [row["text"] for row in group]}, length, rng)["text"]
             documents |= {row["id"]: (name, text) for row in group}
         return documents
