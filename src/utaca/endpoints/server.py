@@ -30,11 +30,7 @@ from utaca.endpoints.transport import certificate, shown, where
 from utaca.errors import UserError
 from utaca.settings.schema import EndpointSettings
 
-_REFUSED = (openai.BadRequestError, openai.UnprocessableEntityError)
-_SENT_AGAIN = (408, 409, 429)
 _LONGEST_BACKOFF = 32
-# HTTP status codes that every other request would get too.
-_GENERAL = (401, 402, 404)
 # The forms of each parameter, in the order in which they are tried; "" leaves the parameter out.
 _FORMS = {
     "response_format": ("json_schema", "json_object", ""),
@@ -103,7 +99,7 @@ class ChatServer:
         try:
             return await self._answer(messages, kind, n_late)
         except openai.APIStatusError as fault:
-            general = fault.status_code in _GENERAL
+            general = fault.status_code in (401, 402, 404)  # Every other request would get it too.
             return Failure(f"http {fault.status_code}", reason=transport.refusal(endpoint, fault), general=general)
         except TimeoutError:
             reason = f"{where(endpoint)} took longer than timeout_s={endpoint.timeout_s:g} for an answer"
@@ -129,7 +125,7 @@ class ChatServer:
             try:
                 answer = await self._send(messages, kind, forms, n_late)
                 break
-            except _REFUSED as fault:
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as fault:
                 if before is not self._forms:  # Another request has found accepted forms.
                     before = forms = self._forms
                     continue
@@ -205,7 +201,7 @@ class ChatServer:
                         raise
                     fault = lost
                 except openai.APIStatusError as refused:
-                    if refused.status_code < 500 and refused.status_code not in _SENT_AGAIN:
+                    if refused.status_code < 500 and refused.status_code not in (408, 409, 429):
                         self.pace.answered()
                         raise
                     fault, wish = refused, transport.retry_after(refused.response)
@@ -277,17 +273,19 @@ def check(endpoint: EndpointSettings, role: str) -> None:
 async def _check(endpoint: EndpointSettings) -> None:
     patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
-        listed = await server.models()
+        listed, lacks = await server.models(), ""
         # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
         if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
             names = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")
-            raise UserError(f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}")
+            lacks = f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}"
         # The request has the form of the stages' requests, so that refused parameters are found before the run.
         # Some servers accept a JSON response format only if the text mentions JSON.
         message = {"role": "user", "content": 'Reply with the JSON object {"ready": true}, and nothing else.'}
         answer = await server.answer([message], Ready)
         if isinstance(answer, Failure):
-            raise UserError(answer.reason)
+            raise UserError(f"{lacks} ({answer.reason})" if lacks else answer.reason)
+        if lacks:  # Azure does not list deployments; a server of one model answers to any name.
+            _log.warning("%s; yet it answers to that name, perhaps as another model", lacks)
 
 
 def _bare(model: str) -> str:
