@@ -21,7 +21,6 @@ from training.tiny.training import SCHEDULE, train
 from utaca.biographies.attributes import draw_value
 from utaca.biographies.people import people
 from utaca.biographies.sentences import summary
-from utaca.readers.load import resolve_device
 from utaca.records import atomic_path
 
 TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
@@ -50,7 +49,9 @@ def make(settings: Settings, output: Path) -> None:
     A killed training resumes from the checkpoint in ``output``.
     """
     prose = paragraphs(settings)
-    device = resolve_device(settings.tiny.device)
+    device = settings.tiny.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     schedule = tuple(replace(stage, steps=settings.steps(stage.steps)) for stage in SCHEDULE)
     seconds = train(settings, tokenizer(settings, prose), prose, output, schedule=schedule, device=device)
     with atomic_path(output / "README.md") as scratch:
