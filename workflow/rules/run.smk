@@ -17,6 +17,8 @@ rule manifest:
     input:
         config=rules.run_config.output,
         files=INPUTS,
+        # It names the commit that made the tables.
+        results=RESULTS,
     output:
         f"{OUT}/manifest.json",
     localrule: True
