@@ -163,6 +163,11 @@ class Browser:
         assert self.run("new Promise((done) => setTimeout(() => done(window.ran), 200))") is None
 
 
+def content(html: str) -> dict[str, Any]:
+    """What a page embeds."""
+    return json.loads(html.split('id="data">')[1].split("</script>")[0])
+
+
 def _high(descriptor: int) -> int:
     """The same pipe end under a number that no standard stream and neither 3 nor 4 has."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10)

@@ -190,7 +190,9 @@ def test_margin_and_sites() -> None:
     last.self_attn.register_forward_hook(lambda m, i, o: seen.update(attention=o[0][0, -1]))
     last.mlp.register_forward_hook(lambda m, i, o: seen.update(mlp=o[0, -1]))
     last.register_forward_hook(lambda m, i, o: seen.update(residual=o[0, -1]))
-    step = ran(Branch(prefill(reader, tokens[:99]), 1), tokens[99:], 3)
+    memory = prefill(reader, tokens[:99])
+    assert all(x.untyped_storage().nbytes() == x.nbytes for x in reader.embeddings().values()), "of last rows alone"
+    step = ran(Branch(memory, 1), tokens[99:], 3)
     assert all(torch.equal(step.embeddings[site], seen[site]) for site in schema.SITES)
 
 

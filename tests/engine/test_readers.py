@@ -429,14 +429,6 @@ def test_answers_in_threads_are_those_of_one_after_another() -> None:
     assert torch.backends.mkldnn.enabled == enabled
 
 
-def test_embeddings_keep_no_more_than_the_last_rows_alive() -> None:
-    reader = make_reader()
-    prefill(reader, some_tokens(300))
-    for embedding in reader.embeddings().values():
-        assert embedding.shape == (1, reader.width)
-        assert embedding.untyped_storage().nbytes() == embedding.nbytes
-
-
 def test_an_identity_is_that_of_the_weights(folder: Path) -> None:
     exact, rounded = (utaca.load_reader(folder, device="cpu", dtype=dtype) for dtype in ("float32", "bfloat16"))
     assert re.fullmatch(r"[0-9a-f]{16}", exact.identity)

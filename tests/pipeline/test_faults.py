@@ -24,10 +24,8 @@ from utaca.endpoints.transport import retry_after
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.logs import stage_log
-from utaca.settings.schema import EndpointSettings
 
 KEY = "sk-planted-0123456789"
-AWAY = EndpointSettings(name="away", model="m", base_url="http://127.0.0.1:9/v1", max_failed=1.0, patience_s=0.1)
 
 
 # What is sent and kept
@@ -187,8 +185,8 @@ def test_what_every_request_would_meet_stops_the_stage_at_once(
 
 
 def test_a_server_that_is_gone_stops_the_stage(store: Path) -> None:
-    with pytest.raises(UserError, match=r"endpoint away: http://127.0.0.1:9/v1 cannot be reached"):
-        ask(AWAY, [request(item) for item in range(9)], store=store, description="x")
+    with pytest.raises(UserError, match=r"endpoint wild: http://127.0.0.1:9/v1 cannot be reached"):
+        ask_items(store=store, base_url="http://127.0.0.1:9/v1", patience_s=0.1)
 
 
 # How much at once, and how long to wait

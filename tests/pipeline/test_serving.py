@@ -13,7 +13,6 @@ from typing import Any
 
 import openai
 import pytest
-import torch
 from browser import CHROMIUM, Browser
 from serving import DOCUMENT, QUESTION, SEA, begin, chat, choice, get, post, serving, text_of, wait
 from small import make_reader
@@ -109,25 +108,6 @@ def test_an_answer_ends_where_it_is_told_to_and_a_seed_draws_the_same_again(serv
     first, again, other = (text_of(server, temperature=2, seed=seed, max_tokens=8) for seed in (1, 1, 2))
     assert first == again != other
     assert choice(server, messages=[{"role": "user", "content": "Hello"}], max_tokens=4), "no document"
-
-
-def test_what_goes_on_is_what_reading_anew_would_make() -> None:
-    settings = MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=2, n_representatives=2)
-    small = make_reader(memory=settings)
-    small.model.double()
-    tokens = torch.randint(1, 96, (330,), generator=torch.Generator().manual_seed(0)).tolist()
-    memories = Memories(small, 1 << 30)
-    entry, passes, start = memories.begin([*tokens[:250], 5, 6, 7])
-    assert (start, list(passes)[-1]) == (0, 253)
-    memories.keep(b"", entry)
-    entry, passes, start = memories.begin(tokens)
-    assert start == 224
-    assert list(passes)[-1] == 330
-    anew = utaca.prefill(small, tokens)
-    for layer, store in enumerate(anew.stores):
-        torch.testing.assert_close(entry.memory.stores[layer].tokens, store.tokens)
-        torch.testing.assert_close(entry.memory.representatives[layer], anew.representatives[layer])
-        torch.testing.assert_close(entry.memory.attention_mass[layer], anew.attention_mass[layer])
 
 
 def test_the_document_that_was_used_last_longest_ago_leaves() -> None:

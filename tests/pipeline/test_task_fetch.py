@@ -84,11 +84,7 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     ("task", "body", "said"),
     [
         (Book, LINE * 2 + "{}\n", "{address}, line 3, has no text under 'context'"),
-        (
-            Paragraphs,
-            '{"data": []}',
-            "{address} has not the 1 rows of the official file",
-        ),
+        (Paragraphs, '{"data": []}', "{address} has not the 1 rows of the official file"),
         (Hops, "[]", "{address} has not the 1 rows of the official file"),
     ],
 )

@@ -246,12 +246,6 @@ def test_transport_reruns_nothing(finished: Path) -> None:
     assert smoke(finished, *changed) == {}
 
 
-def test_more_points_are_decoded_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "points=tiny_full")
-    assert jobs["table sweep"] == 1
-    assert not {"train_detector utaca", "decode_trajectories train"} & set(jobs)
-
-
 def test_methods_are_answered_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, "points=methods_tiny")
     assert jobs["generate test methods"] == 2, "a job a shard"

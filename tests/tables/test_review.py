@@ -1,7 +1,6 @@
 """People in the loop: what the review pages show, the sheets they export, and what the pipeline makes of these."""
 
 import csv
-import json
 from pathlib import Path
 
 import factories
@@ -9,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from browser import HOSTILE
+from browser import HOSTILE, content
 from commands import snakemake
 from configs import planned, reference_config
 from conftest import ROOT, copy_checkout
@@ -55,11 +54,6 @@ def answer(name: str, value: list[str], given: list[int | None], budget: int = 1
 
 def table(*answers: list[dict]) -> pa.Table:
     return pa.Table.from_pylist([token for tokens in answers for token in tokens], schema=SCHEMAS["labels"])
-
-
-def content(html: str) -> dict:
-    """What a page embeds."""
-    return json.loads(html.split('id="data">')[1].split("</script>")[0])
 
 
 def sheet_of(path: Path, kind: type, *rows: dict) -> Path:

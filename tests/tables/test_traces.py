@@ -10,7 +10,7 @@ from typing import Any
 
 import factories
 import pytest
-from browser import HOSTILE, Browser
+from browser import HOSTILE, Browser, content
 from configs import point, reference_config
 
 from utaca.errors import UserError
@@ -101,10 +101,6 @@ def story(name: str, pieces: tuple[str, ...] = (" The", " hobby", " is", " Chess
         seen |= rolled if number == 2 else {}
         rows.append(factories.step(name, "p5", number, text, max(1, 5 - number), **seen))
     return rows
-
-
-def content(html: str) -> dict[str, Any]:
-    return json.loads(html.split('id="data">')[1].split("</script>")[0])
 
 
 def unpacked(html: str) -> list[dict[str, Any]]:
