@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +36,7 @@ from utaca.methods.snapkv import SnapKV
 from utaca.methods.window import WindowOnly
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES, Family
-from utaca.readers.load import Reader, resolved
+from utaca.readers.load import Reader, own_gpu, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer, written
 from utaca.settings import schema
@@ -301,11 +300,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     monkeypatch.setattr("utaca.readers.load.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
     reader = utaca.load_reader(folder)
-    dtypes = {"cpu": torch.float32, "cuda": torch.bfloat16}
-    assert (reader.device.type, reader.dtype) == (device, dtypes[device])
+    natural = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
+    assert (reader.device.type, reader.dtype) == natural
     assert (reader.settings.name, reader.settings.dtype) == ("small", str(reader.dtype).removeprefix("torch."))
     memory = utaca.MemorySettings(n_local=64, block_size=4)
     reader = utaca.load_reader(str(folder), dtype=torch.bfloat16, device=torch.device("cpu"), memory=memory)
@@ -314,8 +312,14 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
     bare = schema.ReaderSettings(name="small", path=str(folder))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert (resolved(bare).device, resolved(bare).dtype) == ("cuda", "bfloat16")
-    assert resolved(replace(bare, device="cpu")).dtype == "float32"
-    assert resolved(replace(bare, dtype="float32")).dtype == "float32"
+    shown: list[list[str]] = []
+    monkeypatch.setattr("utaca.readers.load.own_gpu", own_gpu.__wrapped__)
+    monkeypatch.setattr("utaca.readers.load.take_gpu", lambda names, folder: shown.append(names))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    with pytest.raises(UserError, match=r"a GPU from Ampere on, which has bfloat16; set reader\.dtype=float32"):
+        utaca.load_reader(folder, dtype="bfloat16")
+    assert len(shown) == 1, "another process that is shown this GPU among others takes another"
 
 
 def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
@@ -330,7 +334,6 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
     assert dtype_of("Features\t: fp asimd i8mm bf16 dgh") == "bfloat16"
     assert dtype_of("flags\t\t: fpu avx2 fma f16c") == "float32"
     assert natural_dtype("cpu", tmp_path / "missing") == "float32"
-    assert natural_dtype("cuda", tmp_path / "missing") == "bfloat16"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
 
@@ -343,7 +346,6 @@ TINY = partial(utaca.load_reader, "tiny")
     [
         (utaca.load_reader, {"name_or_path": 7}, "has a name, a Hugging Face id or a folder, and 7 is none of these"),
         (TINY, {"dtype": torch.float16}, '\'float16\' but must be one of "auto", "float32", "bfloat16"'),
-        (TINY, {"device": "tpu"}, "reader.device is 'tpu'"),
         (TINY, {"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (TINY, {"memory": {"n_local": 64}}, "as utaca.MemorySettings(n_local=256), not {'n_local': 64}"),
         (utaca.MemorySettings, {"block_size": "16.5"}, "block_size must be a whole number at least 1, not '16.5'."),

@@ -18,7 +18,7 @@ from snakemake.utils import update_config
 
 from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.settings import runs, schema
+from utaca.settings import machine, runs, schema
 from utaca.settings.checks import identity, load
 from utaca.settings.command import check_config, runs_here
 from utaca.settings.command import read as read_command
@@ -380,9 +380,17 @@ def test_a_command_line_is_read_as_snakemake_reads_it_but_for_what_yaml_misreads
 
 
 def test_of_several_gpus_each_process_takes_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (gpus(tmp_path), free_gpu_memory(), machine.natural_dtype("cuda")) == (0, None, "bfloat16")
+    # Under WSL2 the driver's tool alone tells of GPUs; of several, the emptiest and the newest count.
+    tool = "#!/bin/sh\ncase $1 in *free) echo 7; echo 5; echo '[N/A]';; *cap) echo 7.0; echo 7.5;; *) echo GPU;; esac"
+    (tmp_path / "nvidia-smi").write_text(tool)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    assert (gpus(tmp_path), free_gpu_memory(), machine.natural_dtype("cuda")) == (1, 7 * 2**20, "float32")
+    assert machine.gpu_names(tmp_path) == ["GPU"]
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (tmp_path / name).touch()
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert (gpus(tmp_path), visible_gpus(2)) == (2, ["0", "1"])
     for visible, number in (("", 0), ("1", 1), ("1,-1,0", 1), ("3,1", 2)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -446,9 +454,3 @@ def test_free_memory_heeds_a_groups_limit_but_not_its_file_cache(limited: str, t
     assert free_memory(meminfo, tmp_path) == 5000 * 1024
     (group / f"memory.{limit}").write_text("1000000\n")
     assert free_memory(meminfo, tmp_path) == 800_000
-    # Of GPUs, the emptiest one counts, where the driver's tool is there.
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert free_gpu_memory() is None
-    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 5\necho 7\necho '[N/A]'\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    assert free_gpu_memory() == 7 * 2**20

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from utaca.errors import UserError
-from utaca.readers.families import parts
 
 ATTENTION = "utaca"
 
@@ -122,16 +121,15 @@ AttentionInterface.register(ATTENTION, _attention)
 
 
 class Rotary:
-    """Rotary tables of a model, by which a caller rotates queries and keys to any positions.
+    """Tables of a model's rotary ``embedding``, by which a caller rotates queries and keys to any positions.
 
     The model scales queries and keys by its ``attention_scaling`` (yarn) even at position zero, so the tables leave
     this factor out. The tables cover the positions that were reserved in advance: reading the positions of a call from
     a tensor would make a pass wait for the device.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._embedding = parts(model).rotary
-        self._device = next(model.parameters()).device
+    def __init__(self, embedding: nn.Module, device: torch.device) -> None:
+        self._embedding, self._device = embedding, device
         self._tables = self._compute(1024)
 
     def reserve(self, length: int) -> None:

@@ -64,8 +64,3 @@ class Parts:
 
 FAMILIES = {"llama": Family(), "mistral": Family(), "qwen2": Family(), "qwen3": Family()}
 """Adapters by ``model_type``."""
-
-
-def parts(model: nn.Module) -> Parts:
-    """Look up the modules of a model of a supported family."""
-    return FAMILIES[model.config.model_type].parts(model)

@@ -44,7 +44,7 @@ class Reader:
         self._parts = self.family.parts(model)
         self.sizes = Sizes.of(config.to_dict())
         self.width, self.shape = self.sizes.hidden, self.sizes[:4]
-        self.rotary = Rotary(model)
+        self.rotary = Rotary(self._parts.rotary, self.device)
         self.prompts = Prompts(tokenizer)
         self.before, self.after = self.prompts.before, self.prompts.after
         self._embeddings: dict[str, Tensor] = {}
@@ -219,16 +219,15 @@ def resolved(settings: ReaderSettings) -> ReaderSettings:
 
 
 @cache
-def own_gpu() -> IO[str] | None:
-    """Make ``cuda`` the first of several GPUs that no other utaca process uses, for the life of this process.
+def own_gpu() -> tuple[int, IO[str]] | None:
+    """Make ``cuda`` the first GPU that no other utaca process uses, for the life of this process.
 
-    If other processes use all GPUs, ``cuda`` stays the first GPU, which is then shared. Returns the lock file or None.
+    If other processes use all GPUs, ``cuda`` stays the first GPU, which is then shared. Returns index and lock file.
     """
-    names = visible_gpus(torch.cuda.device_count())
-    if len(names) < 2 or (gpu := take_gpu(names, Path(tempfile.gettempdir()))) is None:
-        return None
-    torch.cuda.set_device(gpu[0])
-    return gpu[1]
+    gpu = take_gpu(visible_gpus(torch.cuda.device_count()), Path(tempfile.gettempdir()))
+    if gpu is not None:
+        torch.cuda.set_device(gpu[0])
+    return gpu
 
 
 @in_turn
@@ -247,6 +246,8 @@ def load(settings: ReaderSettings) -> Reader:
         keep_freed_memory()
     else:
         own_gpu()
+        if settings.dtype == "bfloat16" and torch.cuda.get_device_capability() < (8, 0):
+            raise UserError(f"{where} is for a GPU from Ampere on, which has bfloat16; set reader.dtype=float32")
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
     with in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
         model, about = AutoModelForCausalLM.from_pretrained(

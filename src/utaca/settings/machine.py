@@ -44,8 +44,8 @@ def in_turn(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
-    """Number of NVIDIA GPUs that this process may use."""
-    present = [path for path in devices.glob("nvidia*") if re.fullmatch(r"nvidia\d+", path.name)]
+    """Number of NVIDIA GPUs that this process may use, by their files or, under WSL2, which has none, by nvidia-smi."""
+    present = list(devices.glob("nvidia[0-9]*")) or _gpus_have("name")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return len(present)
@@ -151,19 +151,24 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys
 
 
 def free_gpu_memory() -> int | None:
-    """Largest free memory of any GPU, in bytes, from nvidia-smi so that this process opens no GPU; None if unknown."""
-    query = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-    try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=30).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return max((int(line) * 2**20 for line in said.split() if line.isdigit()), default=None)
+    """Largest free memory of any GPU, in bytes; None if unknown."""
+    return max((int(size) * 2**20 for size in _gpus_have("memory.free") if size.isdigit()), default=None)
 
 
 def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
     """Names of the NVIDIA GPUs of the machine, as their driver lists them."""
-    about = [path.read_text(encoding="utf-8") for path in sorted(driver.glob("*/information"))]
-    return [found[1].strip() for text in about if (found := re.search(r"^Model:(.*)$", text, re.MULTILINE))]
+    about = "\n".join(path.read_text(encoding="utf-8") for path in sorted(driver.glob("*/information")))
+    return [name.strip() for name in re.findall(r"^Model:(.*)$", about, re.MULTILINE)] or _gpus_have("name")
+
+
+def _gpus_have(field: str) -> list[str]:
+    """A field of each GPU, from nvidia-smi so that this process opens no GPU; empty if there is none."""
+    query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [] if done.returncode else done.stdout.splitlines()
 
 
 def keep_freed_memory() -> None:
@@ -209,11 +214,13 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def natural_dtype(device: str, cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """The narrowest type that ``device``, cpu or cuda, multiplies natively: bfloat16 or float32.
 
-    A CPU without bfloat16 instructions reads a document in bfloat16 eight times as slowly as in float32. Instructions
-    that the environment variable ONEDNN_MAX_CPU_ISA disables count as missing.
+    NVIDIA's GPUs multiply bfloat16, and have flash attention, from Ampere (8.0) on; of several the newest counts. A CPU
+    without bfloat16 instructions reads a document in bfloat16 eight times as slowly as in float32. Instructions that
+    the environment variable ONEDNN_MAX_CPU_ISA disables count as missing.
     """
     if device == "cuda":
-        return "bfloat16"
+        newest = max((float(known) for known in _gpus_have("compute_cap") if known[:1].isdigit()), default=8)
+        return "bfloat16" if newest >= 8 else "float32"
     shown = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     hidden = shown not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", shown)
     text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
