@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ def train(
 
     A killed run resumes from its last checkpoint, ``folder/checkpoint.pt``; the stream of examples goes on from its
     recorded state, so that on a CPU the weights are those of an uninterrupted run. Raises :class:`UserError` where
-    the schedule does not fit the memory, and where the checkpoint is of other settings.
+    the schedule does not fit the memory, and where the checkpoint is of other settings, prose or tokenizer.
     """
     memory = settings.tiny.memory
     _check(memory, schedule)
@@ -273,13 +274,14 @@ def train(
     schedulers = [torch.optim.lr_scheduler.LambdaLR(o, lambda step: rates[min(step, total - 1)]) for o in optimizers]
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
-    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, schedule))
+    prose = sha256("\n".join([tokenizer.backend_tokenizer.to_str(), *paragraphs]).encode()).hexdigest()
+    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, schedule, prose))
     curve: list[dict[str, float]] = []
     begin, spent = 0, 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=place, weights_only=False)
         if state["recipe"] != recipe:
-            raise UserError(f"{checkpoint} is of a training with other settings; delete it to train anew")
+            raise UserError(f"{checkpoint} is of a training with other settings or prose; delete it to train anew")
         model.load_state_dict(state["model"])
         probe.load_state_dict(state["probe"])
         for part, saved in zip([*optimizers, *schedulers], state["optimization"], strict=True):
