@@ -125,6 +125,13 @@ def test_random_sequences_equal_their_accepted_only_runs(runs: int, dtype: torch
     assert all(torch.equal(x, y) for x, y in zip(sealed, contents(document), strict=True))
 
 
+def test_no_query_is_kept_if_no_block_will_leave_the_window() -> None:
+    branch = Branch(prefill(make_reader(), some_tokens(9)), 12)
+    for token in some_tokens(12).split(1):
+        branch.commit(ran(branch, token, 1))
+    assert branch._queries == []
+
+
 @pytest.mark.parametrize("prefill_budget", [0, 2])
 def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill_budget: int, monkeypatch) -> None:
     m = MemorySettings(
@@ -214,7 +221,6 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         assert step.selected.tolist() == selected
         assert (step.hidden[-1] - hidden).abs().max() < 1e-9
         assert step.attended <= m.n_init + (budget + 1) * m.block_size + m.n_local, "the window stays bounded"
-    assert branch.representatives.shape[2] or not branch._queries, "kept for blocks that will leave the window"
 
 
 @pytest.mark.parametrize(

@@ -50,17 +50,6 @@ def test_a_prompt_in_the_window_is_scored_as_by_hugging_face(server: Server, tin
         assert (logprob == max(best.values())) == (int(logits[place].argmax()) == int(tokens[place + 1]))
 
 
-def test_offsets_say_where_in_the_text_tokens_begin(server: Server) -> None:
-    choice = scored(server, SHORT)[0]
-    assert choice["text"].startswith(SHORT)
-    offsets = choice["logprobs"]["text_offset"]
-    assert offsets == sorted(offsets)
-    for token, start, end in zip(choice["logprobs"]["tokens"], offsets, [*offsets[1:], None], strict=True):
-        text = choice["text"][start:end]
-        assert text == token or "\ufffd" in token
-    assert offsets[-1] == len(SHORT)
-
-
 def forced(reader: Reader, tokens: Tensor, n_document: int, budget: int, monkeypatch: Any) -> list[float]:
     """What the engine gives of a document's tokens, and of a question's under a budget, without a server."""
     forward, passed = reader.forward, []
@@ -104,7 +93,7 @@ def test_a_long_prompt_is_scored_from_block_memory_under_its_budget(monkeypatch:
             assert answer["choices"][0]["logprobs"]["token_logprobs"][1:] == pytest.approx(expected, abs=1e-4)
 
 
-def test_a_stream_has_the_scores_with_the_echo(server: Server) -> None:
+def test_a_stream_has_the_scores_with_the_echo_and_says_where_tokens_begin(server: Server) -> None:
     client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="-", max_retries=0)
     fields = {"model": "tiny", "prompt": SHORT, "echo": True, "logprobs": 2, "max_tokens": 3}
     fields["stop"] = [f"{chr(code)}<never>" for code in range(10, 127)]  # holds back the end of every piece
@@ -115,3 +104,8 @@ def test_a_stream_has_the_scores_with_the_echo(server: Server) -> None:
     for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
         parts = [getattr(chunk.logprobs, name) for chunk in chunks if chunk.logprobs]
         assert [value for part in parts for value in part] == getattr(whole.logprobs, name)
+    tokens, offsets = whole.logprobs.tokens, whole.logprobs.text_offset
+    assert offsets == sorted(offsets)
+    for token, start, end in zip(tokens, offsets, [*offsets[1:], None], strict=True):
+        assert whole.text[start:end] == token or "\ufffd" in token
+    assert offsets[-3] == len(SHORT), "of three tokens behind it"

@@ -9,12 +9,9 @@ from training.tiny.validation import ATTRIBUTES, SPLIT, Drawn
 from utaca.biographies.handwritten import biographies
 from utaca.biographies.people import split_of
 from utaca.biographies.sentences import summary
-from utaca.readers.load import Reader
-from utaca.settings.schema import TaskSetSettings
-from utaca.tasks.biographies import Biographies
 
 
-def test_files_made_by_their_rule_state_facts_or_lack_them_and_are_asked(tmp_path: Path, tiny: Reader) -> None:
+def test_files_made_by_their_rule_state_facts_or_lack_them(tmp_path: Path) -> None:
     checkout = copy_checkout(tmp_path / "utaca")
     done = snakemake(checkout, "-s", "training/Snakefile", "--cores", "1", "validation", "--config", "share=0.02")
     assert done.returncode == 0, done.stdout
@@ -33,8 +30,4 @@ def test_files_made_by_their_rule_state_facts_or_lack_them_and_are_asked(tmp_pat
             for attribute in row["absent"]:
                 assert f"The {attribute} of {person}" not in text
                 assert natural or f"The {attribute} of " in text, "another has it"
-        evidence = "missing" if kind == "absent" else "complete"
-        settings = TaskSetSettings(task="biographies", evidence=[evidence], asked=6)
-        examples = Biographies().examples(settings, {"rows": folder / f"{kind}.jsonl"}, tiny.prompts)
-        assert len({one.document for one in examples}) == len({row["text"] for row in rows})
-        assert sum(len(one.references) for one in examples) >= 10
+        assert sum(len(row["facts"]) + len(row["absent"]) for row in rows) >= 10
