@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from configs import decoding, point, reference_config
 
+from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
@@ -20,7 +21,7 @@ SETS = {
     "meetings": TaskSetSettings(task="meetings"),
 }
 POINTS = [point("full"), point("closed_book"), point("infllm", 8)]
-POINTS += [point("utaca", 8, "sub.4", detector) for detector in ("", "calibrated")]
+POINTS += [point("utaca", 8, "sub.4"), *(point("utaca", 8, "sub.4", "calibrated", seeds=2, seed=s) for s in (0, 1))]
 ROWS, SHARED = 12, 3
 """Rows of a set, and how many of them share a document."""
 
@@ -40,7 +41,7 @@ def config() -> schema.Config:
 
 def score_of(name: str, point: OperatingPoint, row: int) -> float:
     """A score that tells where it comes from."""
-    place = list(SETS).index(name) + POINTS.index(point)
+    place = list(SETS).index(name) + [one.name for one in POINTS].index(point.name)
     return 100.0 * ((row + place) % 4 == 0) if point.method != "full" else 100.0
 
 
@@ -81,7 +82,7 @@ def test_scores_are_means_over_rows_and_ruler_s_two_tasks_weigh_alike(tmp_path) 
             lengths = np.arange(1, ROWS + 1)
             assert row["mtokens"] == pytest.approx((16 * (lengths - 1) * lengths).sum() / lengths.sum())
             assert row["rollbacks_pct"] == pytest.approx(100 * sum(n // 2 for n in range(ROWS)) / lengths.sum())
-            assert (row["n_rows"], row["n_documents"], row["n_failed"]) == (ROWS, ROWS // SHARED, 1)
+            assert (row["n_rows"], row["n_documents"], row["n_failed"]) == (ROWS, ROWS // SHARED, of.seeds)
             assert (row["tokens"], row["read_pct"], row["source"]) == (800, 75, "protocol")
             if of.method != "full":
                 assert row["difference"] == pytest.approx(np.mean(scores) - 100)
@@ -130,16 +131,15 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -
 
 
 def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:
-    rows = [
-        {"id": f"{number}{kind}", "document": f"d{number // 2}"} for number in range(60) for kind in ("", "/missing")
-    ]
+    rows = [{"id": f"{n}{kind}", "document": f"d{n // 2}"} for n in range(60) for kind in ("", "/missing")]
     learned, held = asking.learned(rows)
     assert learned | held == {row["id"] for row in rows}
-    assert not learned & held
     of = {row["id"]: row["document"] for row in rows}
     assert not {of[name] for name in learned} & {of[name] for name in held}
     assert len({of[name] for name in held}) == 4, "one document in eight, begun ones too"
     assert asking.learned(reversed(rows)) == (learned, held)
+    with pytest.raises(UserError, match="row 0, of a set that detectors learn from, has the set's one document"):
+        asking.learned(rows[:4])
 
 
 # Bars

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from utaca.errors import UserError
 from utaca.generation.answers import Asked
 from utaca.tasks.task import Task
 
@@ -19,14 +20,17 @@ def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
 def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     """Ids of the rows that a detector learns from, and of those on which its checkpoint and thresholds are chosen.
 
-    One document in :data:`VALIDATION_EVERY`, with all rows that share the document, is for this choice.
+    One document in :data:`VALIDATION_EVERY`, with all rows that share the document, is for this choice. Raises
+    :class:`UserError` if all rows share one document.
     """
     rows = list(examples)
-    held = set(sorted({row["document"] for row in rows})[::VALIDATION_EVERY])
-    halves: tuple[set[str], set[str]] = set(), set()
-    for row in rows:
-        halves[row["document"] in held].add(row["id"])
-    return halves
+    documents = sorted({row["document"] for row in rows})
+    if len(documents) == 1:
+        where = f"row {rows[0]['id']}, of a set that detectors learn from,"
+        raise UserError(f"{where} has the set's one document, and they need another to validate on; raise its examples")
+    chosen = set(documents[::VALIDATION_EVERY])
+    held = {row["id"] for row in rows if row["document"] in chosen}
+    return {row["id"] for row in rows} - held, held
 
 
 def scores(

@@ -83,11 +83,8 @@ def load(path: str | Path) -> Detections:
         runs.setdefault(str(name), []).append(run)
     assert first is not None
     # A biography's documents with more and less of its evidence are resampled together.
-    people = first["document"].map(original)
-    documents = tuple(sorted(people.unique()))
-    document = np.searchsorted(np.asarray(documents, dtype=object), people.to_numpy(dtype=object))
-    value = first["value"].to_numpy(bool)
-    return Detections(documents, document, first["label"].to_numpy(), value, runs)
+    document, documents = pd.factorize(first["document"].map(original), sort=True)
+    return Detections(tuple(documents), document, first["label"].to_numpy(), first["value"].to_numpy(bool), runs)
 
 
 def loaded(files: Files) -> Detections:

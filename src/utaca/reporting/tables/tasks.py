@@ -30,11 +30,13 @@ from utaca.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class SetResult:
-    """Results on one set of a task; ``tokens`` is the mean length of its texts, ``draws`` resample the ``points``."""
+    """Results on one set of a task, of ``n_rows`` questions; ``tokens`` is the mean length of its texts, ``draws``
+    resample the ``points``."""
 
     name: str
     settings: schema.TaskSetSettings
     official: bool
+    n_rows: int
     tokens: float
     points: Mapping[Identity, PointResult]
     draws: Draws
@@ -63,7 +65,7 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         official, settings = bool(examples["official"].all()), config.tasks.sets[name]
         draws = Draws.of(len(points[0].documents), config, f"tasks/{name}")
         by_identity = {point.identity: point for point in points}
-        results.append(SetResult(name, settings, official, float(tokens), by_identity, draws))
+        results.append(SetResult(name, settings, official, len(examples), float(tokens), by_identity, draws))
     return results
 
 
@@ -93,9 +95,6 @@ class Group:
         mean = statistics.mean([one.points[identity].resampled(above, below, one.draws) for one in self.sets])
         not_run = any(point.not_run for point in self.points(identity))
         return replace(mean, value=np.nan, resamples=mean.resamples * np.nan) if not_run else mean
-
-    def total(self, identity: Identity, what: str) -> int:
-        return int(sum(point.sums[what].sum() for point in self.points(identity)))
 
 
 def groups(sets: Sequence[SetResult]) -> list[Group]:
@@ -157,9 +156,9 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "method": point.method,
         "setting": render.MISSING if not_run else setting_in_words(point, config),
         "detector": point.detector,
-        "n_rows": group.total(identity, "examples"),
+        "n_rows": sum(one.n_rows for one in group.sets),
         "n_documents": sum(len(point.documents) for point in points),
-        "n_failed": group.total(identity, "memory"),
+        "n_failed": int(sum(point.sums["memory"].sum() for point in points)),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": not_run,
     } | paper.reference("mtokens score", figures)
@@ -189,7 +188,7 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
     run = {name for name, key in identities.items() if key in group.identities and not group.points(key)[0].not_run}
     score, n_rows = Resampled(), 0
     if {bar.point, bar.minus} - {""} <= run:
-        score, n_rows = group.mean(identities[bar.point]), group.total(identities[bar.point], "examples")
+        score, n_rows = group.mean(identities[bar.point]), group.sets[0].n_rows
         if bar.minus:
             score -= group.mean(identities[bar.minus])
     row: Row = {"set": group.name, "point": bar.point, "minus": bar.minus, "bar": str(bar), "n_rows": n_rows}
