@@ -259,7 +259,7 @@ def train(
     torch.manual_seed(settings.seed)
     model = build(settings.tiny, tokenizer).to(place)
     probe = torch.nn.Linear(settings.tiny.hidden_size, len(ALL_ATTRIBUTES)).to(place)
-    rotary = Rotary(model)
+    rotary = Rotary(model.model.rotary_emb, place)
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
     others += probe.parameters()
