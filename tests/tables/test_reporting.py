@@ -163,10 +163,7 @@ def test_detection_table(detections, config):
         assert (ran[column] == count).all()
     ours, baseline = frame.loc["UT-ACA"], frame.loc["Top-10 Std"]
     assert ours["seeds"] == 3
-    assert ours["macc_pct_sd"] > 0
     assert ours["macc_pct_low"] < ours["macc_pct"] < ours["macc_pct_high"]
-    for column in ("macc_pct", "recall_n_pct", "recall_p_pct", "balanced_accuracy_pct", "f1_n_pct", "auroc"):
-        assert baseline[f"{column}_low"] <= baseline[column] <= baseline[f"{column}_high"]
     assert np.isnan(baseline["ece"])
     assert 0 < ours["ece"] < 1
     assert ours["paper_macc_pct"] == 83.43
