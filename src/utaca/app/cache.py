@@ -22,8 +22,6 @@ from utaca.memory.prefill import prefill
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_disk, gib
 
-SIZE = "8GiB"
-"""Default size of a cache."""
 # Entries, whole or half-written; the folder may hold other files of the user's, models among them.
 _ENTRY = re.compile(r"\.?[0-9a-f]{64}\.safetensors")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}

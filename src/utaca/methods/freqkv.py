@@ -28,7 +28,8 @@ class _Frequencies(MethodState):
         kept, rows, start = self.kept[layer] if self.length else passing[:0], [], 0
         while start < len(passing):
             if len(kept) == size:
-                kept = self._compress(kept)
+                sink, rest = kept[: self.method.sink], kept[self.method.sink :]
+                kept = sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
             new, n = end - start, len(kept)
@@ -40,10 +41,6 @@ class _Frequencies(MethodState):
         self.kept[layer] = kept
         self.attended.append(len(kept))
         return torch.cat(rows, 2)
-
-    def _compress(self, kept: Pairs) -> Pairs:
-        sink, rest = kept[: self.method.sink], kept[self.method.sink :]
-        return sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
 
 
 @dataclass(frozen=True)

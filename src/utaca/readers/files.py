@@ -37,16 +37,16 @@ QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
 
 
-def listed() -> list[str]:
-    """Names of the readers that the config lists, sorted."""
-    return sorted(path.stem for path in _configs().glob("*.yaml"))
+def listed() -> dict[str, Path]:
+    """Config files of the readers that the config lists, by the reader's name, sorted."""
+    return {path.stem: path for path in sorted((root() / "config" / "reader").glob("*.yaml"))}
 
 
 def listed_keys(name: str) -> dict[str, Any]:
     """Config keys and values of the listed reader ``name``; empty if the config lists no such reader."""
-    if name not in listed():
+    if (path := listed().get(name)) is None:
         return {}
-    values = yaml.safe_load((_configs() / f"{name}.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
     values.pop("defaults", None)
     return values | {"path": shipped(values["path"], root())}
 
@@ -62,10 +62,6 @@ def state(reader: ReaderSettings) -> str:
     file = public.entry(reader.path)
     source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
     return f"{state:12} {source}"
-
-
-def _configs() -> Path:
-    return root() / "config" / "reader"
 
 
 def where(reader: ReaderSettings) -> str:

@@ -247,7 +247,7 @@ class DetectorSettings:
     mixed: bool = setting(False)
 
     def differing(self, other: DetectorSettings) -> str:
-        """The first key, by the alphabet, that makes the weights of two variants incompatible; "" if none does."""
+        """The first key, alphabetically, that makes the weights of two variants incompatible; "" if none does."""
         keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
