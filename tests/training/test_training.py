@@ -8,7 +8,7 @@ import pytest
 import yaml
 from commands import snakemake
 from conftest import ROOT, copy_checkout
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from training.settings import load
 from training.tiny.training import SCHEDULE
@@ -41,9 +41,10 @@ def test_the_reader_and_the_classifier_are_trained_by_their_rules(tmp_path: Path
     assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == 3
     assert AutoTokenizer.from_pretrained(folder).chat_template
     assert not (folder / "checkpoint.pt").exists()
-    classifier = AutoModelForTokenClassification.from_pretrained(results / "llmlingua_classifier")
-    assert classifier.config.id2label[1] == "keep"
     assert "Nothing to be done" in train(checkout, "-n", *targets, "--config", *trial)
+    wordings = checkout / "data" / "biographies" / "wordings.yaml"
+    wordings.write_text(wordings.read_text(encoding="utf-8") + "# One more.\n", encoding="utf-8")
+    assert re.search(r"^total +2$", train(checkout, "-n", *targets, "--config", *trial), re.MULTILINE), "both read it"
     faulty = snakemake(checkout, "-s", "training/Snakefile", "-n", "tiny", "--config", "tiny={heads: 5}")
     assert "Error: tiny.heads is 5 but must be a multiple" in faulty.stdout
     assert (faulty.returncode, "Traceback" in faulty.stdout) == (1, False)
@@ -55,7 +56,6 @@ def test_the_reader_and_the_classifier_are_trained_by_their_rules(tmp_path: Path
         ({"tiny": {"kv_heads": "3"}}, "tiny.heads is 4 but must be a multiple of tiny.kv_heads, which is 3"),
         ({"tiny": {"hidden_size": "190"}}, "tiny.hidden_size is 190 but must be a multiple of twice tiny.heads"),
         ({"tiny": {"layer": 6}}, "unknown config key tiny.layer; did you mean tiny.layers?"),
-        ({"tiny": 3}, "tiny must be a mapping of keys to values, not 3."),
         ({"share": 2}, "share is 2 but must be a number"),
         ({"corpus": 2020}, "corpus must be a text"),
     ],
