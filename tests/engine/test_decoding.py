@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from utaca.decoding.loop import Batch, generate, generate_together, stream
 from utaca.decoding.options import Decoding, Sampling
 from utaca.decoding.policies import Policy, Set, Sub, parse
-from utaca.decoding.triggers import Agreement, Detected, Every, Replayed, Trigger
+from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed, Trigger
 from utaca.detection.detector import Detector
 from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
@@ -208,7 +208,6 @@ def test_retrieval_signal_is_the_entropy_of_all_far_blocks() -> None:
     torch.testing.assert_close(step.captured["retrieval"][0], expected)
     value = SIGNALS["retrieval"].value(Seen(torch.zeros(10), step.hidden[0], step.captured["retrieval"]))
     torch.testing.assert_close(value, step.captured["retrieval"].mean())
-    assert 0 < value < 1
     # Blocks that are not far score -inf and have no part in it; one far block stands out from none.
     scores = torch.tensor([[1.0, 2.0, 3.0, -torch.inf]])
     torch.testing.assert_close(diffuseness(scores, torch.tensor([3]), 1.0), diffuseness(scores[:, :3], 3, 1.0))
@@ -303,11 +302,12 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (answered(budget=[3, 2], policy=Set(1), trigger=Every(2)), "every step leaves nothing to a policy"),
         (answered(policy=Set(1)), "both a policy and a trigger"),
         (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
-        (answered(policy="sub.16", trigger=Agreement()), r"policy must be a utaca\.Policy, as utaca\.Sub\(16\), not"),
         (answered(question=["Who?"]), "question must be a text"),
+        (answered(question=(5, 97)), "the question has token id 97, but the reader's vocabulary has 97 entries"),
         (answered(budget=8, policy=Sub(1), trigger=Agreement(9)), "trigger Agreement.* gave budget 9, .* 0 to 8"),
         *((answered(policy=Giving(update, 8), **EXPANDED), "from 1 to 8") for update in (0, 9)),
         *((answered(policy=Giving(2, expand), **EXPANDED), "from 3 to 8") for expand in (2, 9)),
+        *((lambda memory, x=x: Margin(x), r"a threshold in logits, as utaca\.Margin\(2\.5\)") for x in ("7", np.nan)),
         (lambda memory: Agreement(-2), "has a negative number"),
         (lambda memory: Replayed(Every(0), [3]), "Replayed needs a trigger, and a mapping of steps to decisions"),
         (lambda memory: Replayed(Every(0), {"3": True}), "a step of Replayed must be a whole number, not '3'"),
@@ -413,7 +413,6 @@ def test_answers_join_and_leave_a_batch_between_passes_and_read_a_question_once(
         assert margins == pytest.approx([t.margin for t in alone.trace[:count]], abs=1e-4)
         assert seen[answer] == answer.generation.trace
         assert answer.generation.finish == ("" if answer is last else alone.finish)
-        assert answer.generation.seconds > 0
     batch.drop(last)
     # "Who?" before the others join and, for two of them, after; "Who is it?" of either document.
     assert sum(rows for rows, tokens in passes if tokens > 1) == 4
@@ -440,12 +439,13 @@ def test_sampling_follows_the_distribution_and_its_seed(memory) -> None:
     ):
         drawn = torch.stack([choose(logits) for choose in islice(sampling.draws(), 4000)])
         assert torch.allclose(torch.bincount(drawn, minlength=4) / 4000, expected, atol=0.03)
-    one, same, other, greedy, best = (
+    drawn = [*(Sampling(3.0, seed=seed) for seed in (np.int64(5), 5, 2**63)), Sampling(top_p=1e-9), Sampling(1e-310)]
+    one, same, other, *best = (
         tokens_of(generate(memory, "Who?", budget=4, sampling=sampling, max_new_tokens=20))
-        for sampling in (*(Sampling(3.0, seed=seed) for seed in (np.int64(5), 5, 2**64)), None, Sampling(top_p=1e-9))
+        for sampling in (*drawn, None)
     )
     assert one == same != other
-    assert greedy == best
+    assert best == best[-1:] * 3
 
 
 def test_logits_that_are_no_numbers_stop_the_run_and_keep_the_trace() -> None:

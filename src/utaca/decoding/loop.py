@@ -174,7 +174,7 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
     """Algorithm 1: yield lists of steps for the caller to run, which may share a pass, and each committed token."""
     reader, q = d.reading.reader, d.question
     ids = () if isinstance(q, str) else (*q, *reader.prompts.behind_text(d.prefix))
-    prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(ids)
+    prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(ids, "question")
     answer = TokenReader(reader, generation, d.trigger.detector if d.trigger else None, measured=d.measured)
     state, pieces, tokens = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), answer.captures)
     for piece, budget in pieces:

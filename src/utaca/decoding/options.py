@@ -79,7 +79,8 @@ class Sampling:
             yield partial(self._choose, torch.rand((), generator=generator, dtype=torch.float64).item())
 
     def _choose(self, number: float, logits: Tensor) -> Tensor:
-        best = (logits.double() / self.temperature).softmax(-1).sort(descending=True, stable=True)
+        # The best logit is 0 first, so that no temperature makes it infinite.
+        best = ((logits.double() - logits.max()) / self.temperature).softmax(-1).sort(descending=True, stable=True)
         before = best.values.cumsum(-1) - best.values
         kept = torch.where(before < self.top_p, best.values, 0.0)
         reached = kept.cumsum(-1)

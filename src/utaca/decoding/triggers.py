@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError, whole
@@ -50,6 +51,10 @@ class Margin(Trigger):
     """Expand the tokens whose logit margin is below ``threshold``, in logits: a trigger without training."""
 
     threshold: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.threshold, Real) or self.threshold != self.threshold:  # NaN
+            raise UserError(f"Margin needs a threshold in logits, as utaca.Margin(2.5), not {self.threshold!r}")
 
     def expands(self, step: int, token: Token, second: Token | None) -> bool:
         return token.margin < self.threshold

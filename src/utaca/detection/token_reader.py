@@ -91,10 +91,8 @@ class TokenReader:
         return token
 
     def _raise_not_finite(self, step: Step) -> None:
-        def again() -> None:
-            step.state.run([step.state.plan(step.tokens, step.budget)])
-
-        trace, layer = self._generation.trace, self._reader.first_not_finite(again)
+        layer = self._reader.first_not_finite(lambda: step.state.run([step.state.plan(step.tokens, step.budget)]))
+        trace = self._generation.trace
         raise NotFiniteError(
             f"reader {self._reader.settings.name} gave logits that are not finite at step {len(trace)} of an "
             f"answer, first in layer {layer}; try reader.dtype=float32, or check the weights",

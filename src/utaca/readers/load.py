@@ -32,7 +32,7 @@ HEAD_ROWS = 256
 class Reader:
     """A loaded model with its tokenizer, ready for block memory.
 
-    ``family`` is the adapter of the model's family, ``sizes`` the model's sizes; ``width`` is the width of the
+    ``layers`` are the layers of the model, first to last, ``sizes`` the model's sizes; ``width`` is the width of the
     residual stream and of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head).
     ``before`` and ``after`` are the texts that the chat template writes before and after a user's text.
     """
@@ -40,8 +40,8 @@ class Reader:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
         self.model, self.tokenizer, self.settings = model, tokenizer, settings
         config = model.config
-        self.family = FAMILIES[config.model_type]
-        self._parts = self.family.parts(model)
+        self._parts = FAMILIES[config.model_type].parts(model)
+        self.layers = self._parts.layers
         self.sizes = Sizes.of(config.to_dict())
         self.width, self.shape = self.sizes.hidden, self.sizes[:4]
         self.rotary = Rotary(self._parts.rotary, self.device)
@@ -63,11 +63,6 @@ class Reader:
     def dtype(self) -> torch.dtype:
         """Type of weights, keys, values and hidden states."""
         return next(self.model.parameters()).dtype
-
-    @property
-    def layers(self) -> torch.nn.ModuleList:
-        """Layers of the model, first to last."""
-        return self._parts.layers
 
     @property
     def positions(self) -> int:
@@ -108,19 +103,20 @@ class Reader:
         """Encode a question after a document, the chat template's closing and an answer's ``prefix`` to ids [T]."""
         return self._tensor(self.prompts.question(text, prefix))
 
-    def document(self, document: object) -> Tensor:
+    def document(self, document: object, kind: str = "document") -> Tensor:
         """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
         Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
-        output. Raises :class:`UserError` for anything else, an empty document, and ids outside the vocabulary.
+        output. Raises :class:`UserError`, which calls the document by its ``kind``, for anything else, an empty document
+        and ids outside the vocabulary.
         """
-        tokens = self.encode_document(document) if isinstance(document, str) else _ids(document).to(self.device)
+        tokens = self.encode_document(document) if isinstance(document, str) else _ids(document, kind).to(self.device)
         if not len(tokens) or (isinstance(document, str) and not document):
-            raise UserError("the document is empty; give at least one token of text")
+            raise UserError(f"the {kind} is empty; give at least one token of text")
         low, high, rows = int(tokens.min()), int(tokens.max()), self.model.config.vocab_size
         if low < 0 or high >= rows:
             raise UserError(
-                f"the document has token id {low if low < 0 else high}, but the reader's vocabulary has {rows} "
+                f"the {kind} has token id {low if low < 0 else high}, but the reader's vocabulary has {rows} "
                 "entries; encode it with the reader's own tokenizer"
             )
         return tokens
@@ -191,9 +187,9 @@ class Reader:
         return dict(self._embeddings)
 
 
-def _ids(document: object) -> Tensor:
+def _ids(document: object, kind: str) -> Tensor:
     """Copy the token ids of one document, as :meth:`Reader.document` accepts them, to an int64 tensor [N]."""
-    wanted = f"a document is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
+    wanted = f"a {kind} is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
     if isinstance(document, bytes | bytearray | PathLike):
         way = "read_text()" if isinstance(document, PathLike) else "decode()"
         raise UserError(f"{wanted}: give its text, by {way}")
