@@ -107,8 +107,8 @@ class Reader:
         """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
         Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
-        output. Raises :class:`UserError`, which calls the document by its ``kind``, for anything else, an empty document
-        and ids outside the vocabulary.
+        output. Raises :class:`UserError`, which calls it by its ``kind``, for anything else, an empty document, and
+        ids outside the vocabulary.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document, kind).to(self.device)
         if not len(tokens) or (isinstance(document, str) and not document):
