@@ -259,7 +259,7 @@ def train(
     torch.manual_seed(settings.seed)
     model = build(settings.tiny, tokenizer).to(place)
     probe = torch.nn.Linear(settings.tiny.hidden_size, len(ALL_ATTRIBUTES)).to(place)
-    rotary = Rotary(model.model.rotary_emb, place)
+    rotary, narrow = Rotary(model.model.rotary_emb, place), natural_dtype(place.type) == "bfloat16"
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
     others += probe.parameters()
@@ -294,7 +294,8 @@ def train(
     plan = [(stage, stage.shapes[i % len(stage.shapes)]) for stage in schedule for i in range(stage.steps)]
     bar = progress(total=total, initial=begin, unit="step", desc="training the reader")
     for step, (stage, shape) in enumerate(plan[begin:], begin + 1):
-        loss = _losses(model, probe, rotary, memory, stage, shape, examples.batch(shape).to(place), generator)
+        batch = examples.batch(shape).to(place)
+        loss = _losses(model, probe, rotary, memory, stage, shape, batch, generator, narrow)
         for part in optimizers:
             part.zero_grad(set_to_none=True)
         loss.total().backward()
@@ -357,8 +358,9 @@ def _losses(
     shape: Shape,
     batch: Batch,
     generator: torch.Generator,
+    narrow: bool,
 ) -> Losses:
-    """The losses of a batch under budgets, forced blocks and block representatives drawn for it."""
+    """The losses of a batch (``narrow``: in bfloat16) under budgets, forced blocks and representatives drawn for it."""
     questions = (len(batch.tokens), int(batch.question.max()) + 1)
     choice = torch.randint(len(stage.budgets), questions, generator=generator)
     forced = torch.rand(questions, generator=generator) < stage.forced
@@ -369,7 +371,6 @@ def _losses(
         memory = replace(memory, n_representatives=memory.block_size)
     device, asker = batch.tokens.device, batch.question.clamp_min(0)
     budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
-    narrow = natural_dtype(device.type) == "bfloat16"
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=narrow):
         return losses(model, probe, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)
 
