@@ -122,8 +122,7 @@ class Draws:
     @classmethod
     def of(cls, n_documents: int, config: schema.Config, purpose: str) -> Draws:
         """Draw as often as the config says (``scale.bootstrap``)."""
-        documents = resample_counts(n_documents, config.scale.bootstrap, config.seed, purpose)
-        return cls(documents, config.seed, purpose)
+        return cls(resample_counts(n_documents, config.scale.bootstrap, config.seed, purpose), config.seed, purpose)
 
     def seeds(self, detector: str, number: int) -> np.ndarray:
         """Counts of a detector's seeds [count, number], each row summing to ``number``."""

@@ -13,7 +13,7 @@ from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
 from utaca.reporting.points import CAS, MTOKENS, PointResult, points, setting_in_words
 from utaca.reporting.registry import Files
-from utaca.reporting.statistics import Draws, Resampled, Row
+from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema
 
@@ -42,6 +42,8 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         row: Row = {"method": point.method}
         if point.not_run:
             # All figures stay empty.
+            row |= dict.fromkeys(("read_pct", "mtokens", "attended", "cas_pct", "cas_whole_pct", "difference_pct"), NAN)
+            row |= dict.fromkeys(("prefill_s", "seconds_per_token", "peak_gib"), NAN)
             row |= {"lacks": point.not_run, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
             rows.append(row | {"n_documents": 0, "n_memory": 0, "n_incoherent": 0} | reference)
             continue
