@@ -121,9 +121,10 @@ def _people(size: schema.SplitSettings) -> str:
 
 
 def _corpus(settings: schema.Config) -> str:
-    from utaca.biographies import corpora
+    from utaca.biographies.corpora import folder
 
-    corpora.check(settings.corpus)
+    if settings.corpus.source == "folder":
+        folder.articles(settings.corpus.path)
     machine.check_paths(machine.prose_files(settings.corpus.path))
     return settings.corpus.path or settings.corpus.name
 

@@ -78,7 +78,7 @@ def test_faults_of_files_are_named(tmp_path: Path, name: str, content: object, s
     elif content is not None:
         path.write_text(content)
     with pytest.raises(UserError, match=rf"{re.escape(str(path))}.*{said}"):
-        corpora.check(CorpusSettings(name="own", source="folder", path=str(path)))
+        corpora.load(CorpusSettings(name="own", source="folder", path=str(path)), 0, tmp_path)
 
 
 def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(tmp_path: Path, caplog) -> None:

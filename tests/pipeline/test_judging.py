@@ -211,11 +211,9 @@ def test_scores_keep_failures(tasks):
     answer["text"] = "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail."
     rows = cas.score([answer], [document(CHESS, ("major", "Law"))], ROLE)
     assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
-    assert pa.Table.from_pylist(rows, schema=SCHEMAS["scores"]).num_rows == 2
     with pytest.raises(UserError, match="document 'd0' was answered but is not in the documents file"):
         cas.score([answer], [], ROLE)
-    assert cas._in_range(cas.Score(score=float("nan"), reason=""))
-    assert cas._in_range(cas.Score(score=1.5, reason=""))
+    assert all(cas._in_range(cas.Score(score=wrong, reason="")) for wrong in (float("nan"), 1.5))
 
 
 @pytest.mark.parametrize(

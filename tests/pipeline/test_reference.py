@@ -163,6 +163,8 @@ def test_labels_by_hand(case: dict[str, Any]) -> None:
     said = case.get("sentence", f"The {case['attribute']} of Clara Weiss is{''.join(case['tokens'])}")
     given = labeller.label("Clara Weiss", case["attribute"], case["answer"], said, list(enumerate(case["tokens"])))
     assert [label for _, label, _ in given] == case["labels"]
+    if "score" in case:
+        assert judge.score("", case["attribute"], "".join(case["tokens"]), case["answer"])[0] == case["score"]
 
 
 @pytest.mark.parametrize("attribute", TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES)

@@ -19,9 +19,3 @@ def load(settings: schema.CorpusSettings, seed: int, cache: Path) -> list[dict[s
     if settings.source == "folder":
         return folder.articles(settings.path)
     return wikipedia.articles(cache)
-
-
-def check(settings: schema.CorpusSettings) -> None:
-    """Raise :class:`UserError` if the corpus source is unusable, as far as can be checked without network."""
-    if settings.source == "folder":
-        folder.articles(settings.path)

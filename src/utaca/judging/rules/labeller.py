@@ -42,7 +42,7 @@ def label(
 ) -> list[Labelled]:
     """Label the tokens (index, text) of the value in the sentence ``prediction`` by the reference value ``answer``."""
     text = "".join(part for _, part in tokens)
-    same = _same(text, answer, attribute)
+    same, bare = _same(text, answer, attribute), text.strip()
     question_words = {run for run, _ in _runs(f"{person}'s {attribute}")}
     stated = {run for match in statements.stating(attribute).finditer(text) for run, _ in _runs(match[0])}
     stated -= {run for run, _ in _runs(answer)}
@@ -51,10 +51,7 @@ def label(
     elsewhere = _elsewhere(person, attribute, prediction)
     if elsewhere or same:
         consistent = set() if elsewhere else set(range(len(text)))
-    elif not free and statements.without_remarks(text.strip(), value=True) in (
-        text.strip(),
-        text.strip().removesuffix("."),
-    ):
+    elif not free and statements.without_remarks(bare, value=True) in (bare, bare.removesuffix(".")):
         consistent = _consistent(text, answer, attribute)
     else:
         idle = {run for run, _ in _runs(text) if run in question_words or run in stated or names.is_plain(run, "")}
@@ -90,8 +87,9 @@ def _labelled(
     text = "".join(part for _, part in tokens)
     labels: list[int | None] = []
     place = 0
+    telling = {i for _, places in _runs(text) for i in places}
     for _, part in tokens:
-        characters = [i for i in range(place, place + len(part)) if text[i].isalnum()]
+        characters = telling.intersection(range(place, place + len(part)))
         place += len(part)
         if not characters:
             labels.append(None)
@@ -158,8 +156,10 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     by commas, brackets and the like; the parts of a date are year, month and day.
     """
     expected = dates.expected(answer, attribute)
-    if expected is not None and _is_part(text, expected):
-        return set(range(len(text)))
+    if expected is not None and not dates.dates(text) and dates.agreement(text, expected) > 0:
+        telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
+        if all(run in dates.months() for run in telling):  # A part of the date, and nothing else.
+            return set(range(len(text)))
     runs, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
     alignment = SequenceMatcher(
         None, [run for run, _ in runs], [run for run, _ in wanted], autojunk=False
@@ -248,14 +248,6 @@ def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute
     return set()
 
 
-def _is_part(text: str, expected: dates.Date) -> bool:
-    """Whether a text names a part of a date and nothing else."""
-    telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
-    return (
-        not dates.dates(text) and dates.agreement(text, expected) > 0 and all(run in dates.months() for run in telling)
-    )
-
-
 def _forms(run: str) -> tuple[str, str, str]:
     """A word, its stem, and the word without a final d: the stemmer leaves short past tenses as they are."""
     return run, names.stem(run), run.removesuffix("d")
@@ -272,10 +264,12 @@ def _denied(text: str, answer: str) -> set[int]:
 
 
 def _runs(text: str) -> list[Run]:
-    """Words and numbers of a text, folded, with the offset of each character; letters and digits are separate runs."""
+    """Words and numbers of a text, folded, with the offset of each character; letters, digits and the signs of
+    :data:`utaca.judging.rules.names.SIGNED` are separate runs."""
+    signed = {place for match in names.SIGNED.finditer(text) for place in range(*match.span())}
     folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
-    parted = groupby(folded, lambda pair: pair[0].isalnum() and ("digit" if pair[0].isdecimal() else "letter"))
-    runs = [[*pairs] for kind, pairs in parted if kind]
+    parted = groupby(folded, lambda pair: (pair[0].isalnum(), pair[0].isdecimal(), pair[1] in signed))
+    runs = [[*pairs] for kind, pairs in parted if any(kind)]
     return [("".join(character for character, _ in run), [place for _, place in run]) for run in runs]
 
 

@@ -22,9 +22,15 @@ _BREAKS, _BESIDE_REGION = {BREAK, STOP, BRACKET}, {BREAK, BRACKET}
 Region = tuple[str, str]
 """Country and subdivision, the latter empty if a country is meant."""
 
-_STROKES = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i"})
+_STROKES = str.maketrans(
+    {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i", "♯": "#", "−": "-", "–": "-"}
+)
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
-_TOKEN = re.compile(r"[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
+SIGNED = re.compile(
+    r"(?<![^\W_])(?:[^\W\d_]{1,2}[+#♯]\+?|(?:[^\W\d_]|(?i:AB))[-−–])(?!\w)|(?<!\S)[-−–]\d+|[$€£¥₹](?=\s?\d)"
+)
+"""What makes another value of a word or number: C++ and C#, grades A+ and A-, blood group AB-, -5, the $ of $5."""
+_TOKEN = re.compile(rf"{SIGNED.pattern}|[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
 _PUNCTUATION = dict.fromkeys("./;\n!?|", STOP) | dict.fromkeys("()", BRACKET) | dict.fromkeys(",:+", BREAK)
 _DOTTED = re.compile(r"\b(?:[a-z]\.\s?)+[a-z]\b\.?")
 _AS = re.compile(r"\ba/s\b")
@@ -351,7 +357,10 @@ def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
 def alike(text: str, other: str, of: str) -> bool:
     """Whether two names, without a sentence around them, are the same and their regions are compatible."""
     if bare(text) == bare(other) != "":
-        return True
+        signs, others = ({*SIGNED.findall(fold(name))} for name in (text, other))
+        # A currency may go without saying.
+        if signs == others or (not (signs and others) and signs | others <= {*"$€£¥₹"}):
+            return True
     (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)
     left, right = content(name, of), content(other_name, of)
     if not left or not right or not compatible(regions, other_regions):
