@@ -219,7 +219,7 @@ def test_a_task_asks_by_its_template_once_config_names_it(tiny: Reader, tmp_path
     said["tasks"]["path"] = str(tmp_path)
     plan = planned(ROOT, **said)
     assert plan.SETTINGS.asked == ["multifieldqa_en"]
-    assert plan.task_files("multifieldqa_en") == [str(file)]
+    assert {*plan.outside()} - {*plan.INPUTS} == {*plan.task_files("multifieldqa_en")} == {str(file)}, "in the manifest"
     assert [point.method for point in plan.SETTINGS.decoded("multifieldqa_en")] == ["full", "infllm"]
     chosen = schema.TaskSetSettings(**said["tasks"]["sets"]["multifieldqa_en"])
     found = task().examples(chosen, {"rows": file}, tiny.prompts)

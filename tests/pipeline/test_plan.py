@@ -32,7 +32,7 @@ def test_points_with_a_detector_name_its_file(root: Path) -> None:
         assert path in plan.DETECTORS[variant], label
     assert triggers["utaca-K64-sub16-seeds-seed2"][:2] == ["utaca", 2]
     assert plan.DETECTORS["other"] == [f"{folder}/seed{n}/model.safetensors" for n in range(3)]
-    assert plan.TAKEN.keys() == {"other"}
+    assert {*plan.outside()} - {*plan.INPUTS} == {*plan.DETECTORS["other"]}, "the manifest has their digests"
 
 
 def test_what_is_listed_can_be_made_and_every_column_is_shown_somewhere() -> None:

@@ -63,7 +63,7 @@ PEOPLE_FILES = there(SETTINGS.scale.test.people)
 CLASSIFIER = SETTINGS.settings_of("llmlingua2").get("model")
 COMPRESSED = any(point.method == "llmlingua2" for point in SETTINGS.operating.values())
 CLASSIFIER_FILES = model_files(CLASSIFIER) if CLASSIFIER and COMPRESSED else []
-# Every file that the run takes from outside.
+# Every file that the run takes from outside, but those of benchmarks and of detectors that are taken.
 INPUTS = [*READER_FILES, *CORPUS_FILES, *PEOPLE_FILES, *CLASSIFIER_FILES, *there(*SHEETS.values())]
 
 # Operating points
@@ -185,6 +185,12 @@ def task(name):
 def task_files(name):
     """The files that a set is made from, those that are there."""
     return there(*map(str, paths_of(SETTINGS.tasks.sets[name], SETTINGS.tasks.path).values()))
+
+
+def outside():
+    """Every file that the run takes from outside, those of benchmarks and of detectors that are taken among them."""
+    asked = dict.fromkeys([*SETTINGS.asked, *(one for x in SETTINGS.detectors.values() for one in x.sets)])
+    return [*INPUTS, *sum(map(task_files, asked), []), *sum((DETECTORS[name] for name in TAKEN), [])]
 
 
 def task_reader(name):

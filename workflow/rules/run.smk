@@ -16,7 +16,7 @@ rule run_config:
 rule manifest:
     input:
         config=rules.run_config.output,
-        files=INPUTS,
+        files=lambda wildcards: outside(),
         # It names the commit that made the tables.
         results=RESULTS,
     output:
