@@ -177,8 +177,6 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamesp
 
 
 def test_load_dispatches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.txt").write_text(PROSE)
-    assert len(corpora.load(CorpusSettings(name="own", source="folder", path=str(tmp_path)), 0, tmp_path)) == 1
     monkeypatch.setattr(wikipedia, "articles", lambda cache: [{"cache": cache}])
     hub, prose = (CorpusSettings(name=name, source=name) for name in ("wikipedia", "embedded"))
     assert corpora.load(hub, 0, tmp_path) == [{"cache": tmp_path}]

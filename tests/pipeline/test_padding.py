@@ -126,6 +126,8 @@ def test_no_usable_paragraph_or_too_long_a_biography_or_no_cut() -> None:
         Padder([{"title": "A", "text": "Short."}], words, "own")
     with pytest.raises(UserError, match=r"test-0001 has \d+ tokens and does not fit .* of 20; raise scale\.test"):
         PADDERS[0].document(biography(6, 6), 20, random.Random(0))
+    chinese = [{"title": "A", "text": "江水流过群山，流向大海。" * 300}]  # no spaces to cut at
+    assert Padder(chinese, len, "own").document(biography(1, 1), 2000, random.Random(0))["n_tokens"] > 1980
     with pytest.raises(UserError, match="within 1 %"):
         Padder(ROWS, lambda text: 50 * len(text.split()), "own").document(biography(1, 1), 775, random.Random(0))
 
@@ -133,9 +135,9 @@ def test_no_usable_paragraph_or_too_long_a_biography_or_no_cut() -> None:
 def test_evidence_is_where_the_biography_states_a_value() -> None:
     word = PARAGRAPHS[0].split()[0]  # it stands in the padding too
     facts = {"major": "Law", "university": "Ghent Law College", "hobby": "Chess", "company": word, "age": "4",
-             "birth place": "Lyon", "work place": "Lyon"}  # fmt: skip
+             "birth place": "Lyon", "work place": "Lyon", "school": "北京大学"}  # fmt: skip
     sentences = ["Ida Borbach left Ghent Law College.", "Her major was Law.", "Her office is in Lyon.",
-                 f"Born in Lyon in 1944, aged 4, she is at {word}."]  # fmt: skip
+                 f"Born in Lyon in 1944, aged 4, she is at {word}.", "她在北京大学学习。"]  # fmt: skip
     stated = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
     row = PADDERS[0].document(biography(1, 1) | {"facts": stated, "sentences": sentences}, 600, random.Random(0))
     evidence = {each["attribute"]: each for each in row["evidence"]}

@@ -12,8 +12,6 @@ from utaca.data_files import DataFile, Entries, Sentence, read
 
 Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
 
-_FILLERS_BETWEEN = (4, 16)
-
 
 class Fillers(DataFile):
     """Simple sentences around the summary of a biography with one fact."""
@@ -59,7 +57,7 @@ def biographies(
         else:
             rng = random.Random(f"{seed}:fillers:{split}:{draft.id}")
             ((attribute, value),) = draft.facts
-            sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(*_FILLERS_BETWEEN))
+            sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(4, 16))
             sentences.insert(rng.randint(0, len(sentences)), summary(attribute, name, value))
         yield {
             "id": draft.id,

@@ -13,7 +13,7 @@ from utaca.settings.schema import EVIDENCE
 
 _COMPLETE, _PARTIAL, _MISSING = EVIDENCE
 
-SENTENCE_END = re.compile(r"[.!?][\"'”’)\]]*(?=\s|$)")
+SENTENCE_END = re.compile(r"(?:[.!?][\"'”’)\]]*(?=\s|$)|[。！？][」』”’）]*)")
 """The end of a sentence in padding; a match of the full stop of a title ("Dr.") does no harm there."""
 # In a biography, the full stop of a title or an initial ends no sentence.
 _SENTENCE_END = re.compile(
@@ -133,7 +133,9 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 def _any_of(words: Iterable[str]) -> str:
     """A regular expression that matches any of some whole words or phrases, trying the longest first."""
     longest = sorted(words, key=len, reverse=True)
-    return "|".join(rf"(?<!\w){re.escape(one)}(?!\w)" for one in longest)
+    # In Thai, Japanese, Chinese and Korean, no space need stand between a word and what follows.
+    letter = r"[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
+    return "|".join(rf"(?<!{letter}){re.escape(one)}(?!{letter})" for one in longest)
 
 
 def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:

@@ -20,7 +20,7 @@ TOLERANCE = 0.01
 
 _ATTEMPTS = 60
 _FEWEST_GROUPS, _MOST_GROUPS = 2, 4
-_WORD_END = re.compile(r"\S(?=\s|$)")
+_WORD_END = re.compile(r"\S(?=\s|$)|[\u3040-\u30ff\u3400-\u9fff]")  # Chinese and Japanese have no spaces.
 
 
 @dataclass(frozen=True)
