@@ -85,6 +85,7 @@ LABELLED = {
     "a stray name": (["The", " hobby", " of", " Ada", " Gomez", " is", " Chess", "."], [CHESS], "eos",
                      [1, 1, 1, 1, 0, 1, 1, 1, 1], {6}),
     "another attribute": (sentence("major", "Chess"), [CHESS], "eos", [1, 0, 1, 1, 1, 1, 1, 1, 1], {6}),
+    "a letter of two": (sentence("İşe", "x"), [("İşi", "x")], "eos", [1, 0, 1, 1, 1, 1, 1, 1, 1], {6}),
     "an of in the attribute": (sentence("date of birth", "May"), [("date of birth", "May")], "eos", [1] * 9, {6}),
     "no pattern": (["I", " like", " Chess"], [CHESS, ("major", "Law")], "eos", [0, 0, 1, 0], {0, 1, 2}),
     "a sentence skipped": ([*sentence("company", "Acme Inc."), " The", *sentence("work place", "Oslo")[1:]], SIX, "eos",
@@ -155,7 +156,6 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
     pieces = [" In", " Rome", ",", "", " France", "."]
     table = labels.label_answers(pa.Table.from_pylist(trajectory(pieces)), FREE, ROLE)
     assert table.schema.equals(SCHEMAS["labels"])
-    assert table.column("step").to_pylist() == list(range(7))
     assert table.column("label").to_pylist() == [0, 0, 0, 1, 1, 1, 1]
     assert table.column("source").to_pylist() == ["endpoint"] * 6 + ["template"]
     (task,) = tasks

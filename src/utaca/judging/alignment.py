@@ -114,7 +114,7 @@ def _opening(attribute: str, person: str) -> str:
 
 def _common(stated: str, wanted: str) -> int:
     """Length of the common prefix in characters, ignoring case."""
-    return Prefix.similarity(stated.lower(), wanted.lower())
+    return Prefix.similarity([*map(str.lower, stated)], [*map(str.lower, wanted)])  # İ is two characters in lower case.
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
