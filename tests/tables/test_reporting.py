@@ -216,7 +216,7 @@ def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections,
     found.append(replace(one, detector="margin_only", sums={**one.sums, "cas": one.sums["cas"] / 2}))
     monkeypatch.setattr(detection, "points_shown", lambda *_: found)
     for name, variant in config.detectors.items():
-        variant.taken = f"results/other/detectors/{name}"
+        variant.taken, variant.chain = f"results/other/detectors/{name}", 6 if variant.lstm else 1
     table = detection.ablation(seen(detections, results), config)
     variants = {(row.margin, row.embedding, row.lstm): row.detector for row in table.itertuples() if row.run}
     assert variants == {(True, True, True): "UT-ACA", (True, False, False): "margin_only"}

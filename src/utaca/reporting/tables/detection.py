@@ -129,7 +129,8 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     by_detector = {point.detector: point for point in adaptive if point.key == key}
     rows = []
     for (margin, embedding, lstm), figures in paper.tables().ablation.items():
-        variant = replace(main, signals=["margin"] if margin else [], embedding=embedding, lstm=lstm)
+        signals, chain = ["margin"] if margin else [], main.chain if lstm else 1
+        variant = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
         # If all are taken, each is from a folder of its own.
         kinds = {name: replace(x, taken=(x.taken and main.taken) or x.taken) for name, x in config.detectors.items()}
         name = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
@@ -145,8 +146,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     trigger = ""
     if key:
         trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
-    words = {"main": title(config.detector), "trigger": trigger}
-    return framed(rows, len(data.documents), data.seeds, **words)
+    return framed(rows, len(data.documents), data.seeds, main=title(config.detector), trigger=trigger)
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws) -> Row:
