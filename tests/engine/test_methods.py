@@ -107,12 +107,13 @@ def test_a_lack_of_memory_is_an_answer_and_a_sentence(monkeypatch: pytest.Monkey
 
 
 def test_a_document_that_does_not_fit_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    # 300 tokens of 3 layers with 2 heads of 16, 3 times 80 in the MLP and 3 times 64 besides, 4 bytes each.
-    needed = 300 * (2 * 3 * 2 * 16 + 3 * 80 + 3 * 64) * 4
-    for free, finish in ((needed - 1, "memory"), (needed, "length")):
-        monkeypatch.setattr("utaca.readers.room.free_memory", lambda free=free: free)
-        answer = Answers(make_reader(), some_tokens(300)).answer(build("full", {}), QUESTION, 3)
-        assert answer.generation.finish == finish
+    # 300 tokens of 3 layers with 2 heads of 16 and, in one pass, 3 times 80 in the MLP and 3 times 64 besides, 4 bytes.
+    for name, passing in (("full", 3 * 80 + 3 * 64), ("tokenselect", 0)):
+        needed = 300 * (2 * 3 * 2 * 16 + passing) * 4
+        for free, finish in ((needed - 1, "memory"), (needed, "length")):
+            monkeypatch.setattr("utaca.readers.room.free_memory", lambda free=free: free)
+            answer = Answers(make_reader(), some_tokens(300)).answer(build(name, EVERYTHING.get(name, {})), QUESTION, 3)
+            assert answer.generation.finish == finish
 
 
 def test_circles_are_told_from_answers() -> None:

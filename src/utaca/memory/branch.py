@@ -31,6 +31,7 @@ from utaca.memory.attention import (
 from utaca.memory.store import Store
 from utaca.readers.attention import Output, Step
 from utaca.readers.load import Reader
+from utaca.readers.room import check_size
 from utaca.settings.schema import OWN, PACKED, TOKENS, MemorySettings
 
 
@@ -141,6 +142,8 @@ class Branch:
         self.packed = memory.clipped and memory.settings.far_positions == PACKED
         self.first_position = self.start if self.packed or not memory.clipped else 0
         local, rotary = n - self.start, self.reader.rotary
+        kept = self.reader.sizes.cache_bytes(local + capacity, self.reader.dtype.itemsize)
+        check_size(self.reader, "the answer's keys and values need", kept, "lower max_new_tokens")
         rotary.reserve(max(memory.settings.n_local, self.first_position + local + capacity))
         self.n_scored, self.n_at_capacity = layout.n_far(n), layout.n_far(n + capacity - 1)
         self.n_whole = layout.blocks(n) if n >= layout.n_init else -layout.initial_blocks

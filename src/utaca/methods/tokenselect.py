@@ -11,6 +11,7 @@ from utaca.memory.attention import attention
 from utaca.methods.bases.dense import Continuation, Dense
 from utaca.methods.bases.method import Method, Pairs
 from utaca.readers.load import Reader
+from utaca.readers.room import check_size
 
 
 class Voting(Continuation):
@@ -90,6 +91,8 @@ class TokenSelect(Method):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
         tokens, dropped = self.tokens(reader, document, room)
+        kept = reader.sizes.cache_bytes(len(tokens), reader.dtype.itemsize)
+        check_size(reader, "the document's keys and values need", kept)
         layers, _, groups, width = reader.shape
         none = torch.empty(1, groups, 0, width, dtype=reader.dtype, device=reader.device)
         state = Voting(Dense(reader, tokens[:0], 0, self, [Pairs(none, none)] * layers), 0, len(tokens))

@@ -100,21 +100,18 @@ def _attention(
     output_hidden_states: object = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    _refuse_others(module, attention_mask=attention_mask, **others)
-    return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
+    """Compute attention as transformers calls it.
 
-
-def _refuse_others(module: nn.Module, **arguments: Any) -> None:
-    """Raise :class:`UserError` if a model requests another kind of attention, such as a window or a softcap.
-
-    Arguments that are None, False or 0 request nothing.
+    Raises :class:`UserError` if a model requests another kind of attention, such as a window or a softcap. Arguments
+    that are None, False or 0 request nothing.
     """
-    for name, value in arguments.items():
-        if value is not None and not (isinstance(value, bool | int | float) and value == 0):
+    for name, wanted in {"attention_mask": attention_mask, **others}.items():
+        if wanted is not None and not (isinstance(wanted, bool | int | float) and wanted == 0):
             raise UserError(
                 f"a {module.config.model_type} model gives its attention {name}, which block memory does not support; "
                 "use a model without it"
             )
+    return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
 
 
 AttentionInterface.register(ATTENTION, _attention)

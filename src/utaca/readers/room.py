@@ -11,7 +11,7 @@ from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_memory, return_freed_memory
 from utaca.settings.schema import MemorySettings
-from utaca.sizes import document_bytes, whole_bytes
+from utaca.sizes import document_bytes
 
 
 class NoRoomError(UserError):
@@ -30,13 +30,9 @@ def check_blocks(reader: Reader, m: MemorySettings, length: int, together: int) 
     _check("the document's keys and values need", needed, reader.device, ways)
 
 
-def check_whole(reader: Reader, length: int) -> None:
-    """Raise :class:`NoRoomError` if a document of ``length`` tokens does not fit under full attention.
-
-    See :func:`utaca.sizes.whole_bytes`.
-    """
-    needed = {reader.device.type: whole_bytes(reader.sizes, length, reader.dtype.itemsize)}
-    _check("full attention needs", needed, reader.device, [])
+def check_size(reader: Reader, what: str, size: int, *ways: str) -> None:
+    """Raise :class:`NoRoomError` if ``what`` takes more bytes, ``size``, than are free on the device of a reader."""
+    _check(what, {reader.device.type: size}, reader.device, ways)
 
 
 def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:

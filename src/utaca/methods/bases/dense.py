@@ -10,7 +10,8 @@ from torch import Tensor
 from utaca.memory.attention import attention, products
 from utaca.methods.bases.method import Method, MethodReading, MethodState, Pairs
 from utaca.readers.load import Reader
-from utaca.readers.room import check_whole
+from utaca.readers.room import check_size
+from utaca.sizes import whole_bytes
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Whole:
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
-        check_whole(reader, length)
+        check_size(reader, "full attention needs", whole_bytes(reader.sizes, length, reader.dtype.itemsize))
         self.reader, self.layers = reader, []
         reader.rotary.reserve(length + room)
 
