@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(workflow.basedir)
 SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
+from snakemake.common.configfile import load_configfile
 from utaca import preflight
 from utaca.errors import UserError
 from utaca.settings import command, runs
@@ -26,7 +27,7 @@ COMMAND = command.read(sys.argv)
 HERE = command.runs_here(COMMAND)
 try:
     command.check_config(COMMAND.config or [])
-    config.update(compose(config, ROOT))
+    config.update(compose(config, ROOT, map(load_configfile, workflow.overwrite_configfiles)))
 except UserError as error:
     sys.exit(f"Error: {error}")
 

@@ -338,6 +338,8 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
 
 def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
     """Print the result of each check of a run, one per line; return 1 if something is missing, else 0."""
+    from snakemake.common.configfile import load_configfile
+
     from utaca.data_files import root
     from utaca.settings import runs
     from utaca.settings.checks import load
@@ -345,7 +347,7 @@ def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
 
     try:
         machine.check_paths([root()])
-        config = compose(overrides(configfiles, entries), root())
+        config = compose(overrides(configfiles, entries), root(), map(load_configfile, configfiles))
         runs.check(config, Path("results") / config["run"])
     except UserError as error:
         print(f"fault  config: {error}")

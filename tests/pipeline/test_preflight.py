@@ -273,8 +273,8 @@ def test_a_fetched_reader_is_pinned_or_told_how(settings: schema.Config, monkeyp
 
 def test_the_command_tells_a_line_a_check(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text("scale: {use: smoke}\njudge: {use: gpt_oss_120b, patience_s: 0}\n")
-    address = "judge={base_url: 'http://127.0.0.1:9/v1'}"
+    file.write_text("scale: {use: smoke}\njudge: gpt_oss_120b\n")
+    address = "judge={base_url: 'http://127.0.0.1:9/v1', patience_s: 0}"
     done = typed("preflight", "--configfile", str(file), "--config", address, "run=fresh")
     assert done.exit_code == 1
     first, *lines = done.stdout.splitlines()

@@ -1,7 +1,7 @@
 """Composition of the config: Hydra merges the chosen options of ``config/``; then single keys override them."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field, fields
 from functools import lru_cache
@@ -32,18 +32,20 @@ def groups(root: Path) -> dict[str, list[str]]:
     return options
 
 
-def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
+def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """The whole config as a plain, resolved, checked dict.
 
     ``overrides`` is what ``snakemake --config`` and ``--configfile`` collected: a group's option
     (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
     (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``). ``use`` may hold
     a whole group in place of an option's name, as a saved run does (:mod:`utaca.settings.runs`), so that keys and
-    options still go on top of it. ``root`` is the folder that holds ``config/``. Raises :class:`UserError` naming all
-    faulty keys.
+    options still go on top of it. ``root`` is the folder that holds ``config/``; ``written`` are the config files, of
+    which Snakemake drops an option where keys follow. Raises :class:`UserError` naming all faulty keys.
     """
     models.refuse_misread(overrides)
-    parts = _read(overrides, groups(root))
+    options = {key: option for file in written for key, option in file.items() if isinstance(option, str)}
+    kept = {key: {"use": options[key], **overrides[key]} for key in options if isinstance(overrides.get(key), Mapping)}
+    parts = _read({**overrides, **kept}, groups(root))
     faults = parts.faults
     if "points" in parts.choices:
         # An option of points sets ``decode`` too, in place of a saved run's ``decode``.
@@ -55,7 +57,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
         if key in ROLES:
             value = _as_endpoint(key, base, value, faults)
         if key == "reader":
-            base, value = _as_reader(base, value, key in parts.choices, faults)
+            base = _as_reader(base, value, key in parts.choices, faults)
         plain[key] = _merged(base, value, key)
     try:
         models.build(schema.Config, plain)
@@ -65,8 +67,7 @@ def compose(overrides: Mapping[str, Any], root: Path) -> dict[str, Any]:
     named = asdict(load(plain))
     if not named["run"]:
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
-        pure = _options(root, chosen)
-        named["run"] = runs.name(named, _usual(root), pure)
+        named["run"] = runs.name(named, _usual(root), _options(root, chosen))
         load(named)
     variants = [(detector, "taken") for detector in named["detectors"].values()]
     for section, key in [(named["reader"], "path"), (named["tasks"], "path"), *variants]:
@@ -167,12 +168,11 @@ def _merged(base: Any, value: Any, path: str) -> Any:
     return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
 
 
-def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
+def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
     """Changes of an endpoint, made remote by an address; adds to ``faults`` if a remote one's new model has no name."""
-    changes, url = dict(changes), changes.get("base_url")
     was_remote = base.get("kind", "remote") == "remote"
-    if url and not was_remote:
-        changes.setdefault("kind", "remote")
+    if changes.get("base_url") and not was_remote:
+        changes = {"kind": "remote", **changes}
     if was_remote and "name" not in changes and changes.get("model", base.get("model")) != base.get("model"):
         faults.append(
             f"{role}.model is {changes['model']!r}, another than that of {base.get('name')}; name it too, as in "
@@ -181,19 +181,17 @@ def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[
     return changes
 
 
-def _as_reader(base: Any, changes: Mapping[str, Any], kept: bool, faults: list[str]) -> tuple[Any, Any]:
-    """The base and the changes of a reader. A model other than the option's needs a new name, and starts from defaults
+def _as_reader(base: Any, changes: Mapping[str, Any], kept: bool, faults: list[str]) -> Any:
+    """The base of a reader's changes. A model other than the option's needs a new name, and starts from defaults
     unless ``use`` names the option (``kept``): the option's prompt, window, positions and methods may not fit it."""
     if not isinstance(base, Mapping):
-        return base, changes
+        return base
     path = str(changes.get("path", base.get("path"))).rstrip("/")
-    if path == str(base.get("path")).rstrip("/"):
-        return base, changes
-    if "name" not in changes:
+    same = path == str(base.get("path")).rstrip("/")
+    if not same and "name" not in changes:
         faults.append(
             f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
             f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
             "config/README.md, or from an option's by use: OPTION)."
         )
-        return base, changes
-    return (base if kept else {}), changes
+    return base if same or kept or "name" not in changes else {}
