@@ -28,7 +28,6 @@ from utaca.records.progress import progress
 from utaca.settings.schema import EndpointSettings
 
 _UNREACHABLE_IN_A_ROW = 3
-_QUOTED_CHARACTERS = 4000
 
 _log = logging.getLogger(__name__)
 
@@ -154,7 +153,7 @@ class _Exchange:
             f"Your answer {outcome.complaint}. Answer the request above again, with nothing but a JSON object of the "
             "form asked for."
         )
-        quoted = {"role": "assistant", "content": content[:_QUOTED_CHARACTERS] or "(no answer)"}
+        quoted = {"role": "assistant", "content": content[:4000] or "(no answer)"}
         self._put([*self.messages, quoted, {"role": "user", "content": again}])
 
     def miss(self, failure: Failure) -> None:

@@ -30,7 +30,6 @@ from utaca.endpoints.transport import certificate, shown, where
 from utaca.errors import UserError
 from utaca.settings.schema import EndpointSettings
 
-_LONGEST_BACKOFF = 32
 # The forms of each parameter, in the order in which they are tried; "" leaves the parameter out.
 _FORMS = {
     "response_format": ("json_schema", "json_object", ""),
@@ -50,7 +49,6 @@ _VALUE = re.compile(
     r".*(too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range)"
 )
 _SHOWN_MODELS = 5
-_CHECK_SECONDS = 10.0
 
 Forms = Mapping[str, str]
 """The form in which each parameter is sent, by the parameter's name."""
@@ -208,7 +206,7 @@ class ChatServer:
                     if refused.status_code == 429:
                         self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
             # Some servers request a pause of 0 seconds, which is too short: the back-off applies instead.
-            pause = wish or endpoint.backoff_s * min(2**n_resent, _LONGEST_BACKOFF) * random.uniform(0.75, 1)
+            pause = wish or endpoint.backoff_s * min(2**n_resent, 32) * random.uniform(0.75, 1)
             if pause > patience:
                 raise fault
             await asyncio.sleep(pause)
@@ -271,7 +269,7 @@ def check(endpoint: EndpointSettings, role: str) -> None:
 
 
 async def _check(endpoint: EndpointSettings) -> None:
-    patience_s = min(_CHECK_SECONDS, endpoint.patience_s)
+    patience_s = min(10.0, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
         listed, lacks = await server.models(), ""
         # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.

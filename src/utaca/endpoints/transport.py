@@ -18,9 +18,6 @@ from utaca.errors import UserError
 from utaca.settings.checks import address_fault
 from utaca.settings.schema import EndpointSettings
 
-_CONNECT_SECONDS = 20.0
-_SHOWN_CHARACTERS = 200
-
 
 def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     """Make a client for the endpoint, without a deadline for answers and without retries.
@@ -31,7 +28,7 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     address, key = endpoint.base_url, api_key(endpoint)
     if fault := address_fault(address):
         raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
-    timeout = openai.Timeout(None, connect=_CONNECT_SECONDS)
+    timeout = openai.Timeout(None, connect=20.0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
     try:
         # A request takes a quarter less processor time over aiohttp's connections than over httpx's.
@@ -79,7 +76,7 @@ def shown(endpoint: EndpointSettings, text: str) -> str:
     words = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     if endpoint.api_key_env:
         words = words.replace(api_key(endpoint), "***")
-    return words[:_SHOWN_CHARACTERS]
+    return words[:200]
 
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:

@@ -20,8 +20,6 @@ from utaca.data_files import DataFile, Entries, read, slots
 REVISION = "grammar 1"
 LICENCE = "CC0-1.0"
 
-PARAGRAPH_WORDS = (60, 160)
-
 # Share of paragraphs about a person; shares of sentences about people in such paragraphs and in others.
 USUAL, CROWDED = (0.08, 0.55, 0.03), (0.35, 0.55, 0.12)
 
@@ -216,8 +214,7 @@ class _Prose:
             "year_a": "",
             "year_b": "",
         }
-        least, most = PARAGRAPH_WORDS
-        target = rng.randint(least, most - 30)
+        target = rng.randint(60, 130)
         closing = self.sentence("closing") if rng.random() < 0.4 else ""
         sentences = [self.sentence("opening")]
         length = len(sentences[0].split()) + len(closing.split())
@@ -226,7 +223,7 @@ class _Prose:
         while length < target:
             text = self.sentence("person" if rng.random() < (inside if about_people else elsewhere) else "middle")
             size = len(text.split())
-            if length + size > most:
+            if length + size > 160:
                 continue
             sentences.append(text)
             length += size

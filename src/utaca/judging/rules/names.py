@@ -25,6 +25,12 @@ Region = tuple[str, str]
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i", "♯": "#", "−": "-", "–": "-"}
 )
+# Ideographs in place of the marks that tell words apart (Devanagari to Khmer, kana): a mark is no letter to Python.
+_VOWELS = {
+    mark: 0x20000 + mark
+    for mark in (*range(0x900, 0x1100), *range(0x1780, 0x1800), 0x3099, 0x309A)
+    if unicodedata.category(chr(mark)).startswith("M")
+}
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 SIGNED = re.compile(
     r"(?<![^\W_])(?:[^\W\d_]{1,2}[+#♯]\+?|(?:[^\W\d_]|(?i:AB))[-−–])(?!\w)|(?<!\S)[-−–]\d+|[$€£¥₹](?=\s?\d)"
@@ -52,7 +58,7 @@ def fold(text: str) -> str:
     """
     if text.isascii():
         return text.lower()
-    decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_STROKES))
+    decomposed = unicodedata.normalize("NFKD", text.casefold().translate(_STROKES)).translate(_VOWELS)
     return "".join(character for character in decomposed if not unicodedata.combining(character))
 
 
@@ -106,6 +112,7 @@ def _cities() -> dict[str, str]:
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
     """Canonical words of the city that has this name; None if there is no such city."""
+    name = name.translate(dict.fromkeys(_VOWELS.values()))  # The table has no marks.
     if name not in _cities():
         return None
     words = tuple(_tokens(_cities()[name]))
