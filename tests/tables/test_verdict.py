@@ -38,7 +38,8 @@ def made(folder: Path, given: list[tuple[str, int, str, str, float, float]], n: 
     shares = (np.random.default_rng(1).permutation(n * len(ATTRIBUTES)) + 0.5) / (n * len(ATTRIBUTES))
     for *settings, tokens, mean in given:
         of = point(*settings)
-        answered = [factories.answer(f"d{d:02}", of, selected=float(tokens), rollbacks=1) for d in range(n)]
+        about = {"selected": float(tokens), "rollbacks": 1, "n_generated": 10 if tokens else 0}
+        answered = [factories.answer(f"d{d:02}", of, **about) for d in range(n)]
         judged = [
             factories.score(f"d{d:02}", of.label, attribute, None if place < failed else float(shares[place] < mean))
             for place, (d, attribute) in enumerate(itertools.product(range(n), ATTRIBUTES))
@@ -130,7 +131,6 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
     }
     p = rows["gain_p"]
     least = 2 / 201  # of 200 resamples, none on the other side of zero
-    assert np.isnan(p["UT-ACA, mean of 2"])
     assert p["UT-ACA K_max=64, Sub.16"] == pytest.approx(least), "the primary one is not adjusted"
     assert p["UT-ACA K_max=32, Sub.16"] == pytest.approx(3 * least)
     assert p["Token agreement K_max=32, Sub.16"] > 0.1
@@ -171,7 +171,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
 
 
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
-    few, many, near = utaca((16, 30, 0.1), (96, 900, 0.1), (32, 123, 0.1))
+    few, many, near, *none = utaca((16, 30, 0.1), (96, 900, 0.1), (32, 123, 0.1), (64, 0, 0.0))
     table = judged(made(tmp_path, [*INFLLM, few, many], failed=2), config)
     assert " 10 judgements failed." in table.caption
     assert table.lead.startswith(
@@ -181,8 +181,8 @@ def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     assert notes["UT-ACA K_max=16, Sub.16"] == "held against InfLLM K=8, which selects more (128)"
     assert notes["UT-ACA K_max=96, Sub.16"] == "held against InfLLM K=32, which selects fewer (512)"
     (tmp_path / "b").mkdir()
-    table = judged(made(tmp_path / "b", [*INFLLM, few, near]), config)
-    assert "at equal tokens, its CAS differs by -20.0 points" in table.lead, "the point beyond is not averaged"
+    table = judged(made(tmp_path / "b", [*INFLLM, ("infllm", 64, "", "", 0, 0.0), few, near, *none]), config)
+    assert "at equal tokens, its CAS differs by -20.0 points" in table.lead, "none beyond, or without a token"
 
 
 def test_the_figure_is_a_function_of_the_table_and_of_its_csv_file(tmp_path, config) -> None:

@@ -260,20 +260,24 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Curve:
-    """CAS over log2 of selected tokens, linear between points: arrays [points, 1 + count].
+    """InfLLM's CAS over log2 of selected tokens, linear between ``points``: arrays [points, 1 + count].
 
     The first column of each array has the figures themselves, the others their values in the resamples of ``draws``.
     """
 
+    points: Sequence[PointResult]
     tokens: np.ndarray
     cas: np.ndarray
     draws: Draws
 
     @classmethod
-    def of(cls, points: Sequence[PointResult], draws: Draws) -> Curve:
-        """Make the curve through ``points``: at least one, in any order."""
-        tokens, cas = ([point.resampled(*sums, draws) for point in points] for sums in (MTOKENS, CAS))
-        return cls(*(np.stack([np.append(x.value, x.resamples) for x in each]) for each in (tokens, cas)), draws)
+    def of(cls, points: Iterable[PointResult], draws: Draws) -> Curve | None:
+        """Make the curve through those of InfLLM that have a token, by budget; None if there are none."""
+        fixed = [point for point in points if point.key[0] == "infllm" and point.sums["n_generated"].any()]
+        fixed.sort(key=lambda point: point.key[1])
+        each = ([point.resampled(*sums, draws) for point in fixed] for sums in (MTOKENS, CAS))
+        tokens, cas = ([np.append(x.value, x.resamples) for x in figures] for figures in each)
+        return cls(fixed, np.stack(tokens), np.stack(cas), draws) if fixed else None
 
     def at(self, point: PointResult) -> Resampled:
         """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end."""

@@ -22,19 +22,18 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
         again = {answer["request"] for item in items for answer in item["answers"][1:]}
         kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
         tokens = [sum(answer[f"{part}_tokens"] for answer in answers.values()) for part in ("prompt", "completion")]
-        table.append(
-            {
-                "role": role,
-                "endpoint": endpoint.name,
-                "model": endpoint.model,
-                "n_items": len(items),
-                "n_answers": len(answers),
-                "n_asked_again": len(again),
-                "n_failed": kinds.total(),
-                "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
-                "prompt_tokens": tokens[0],
-                "completion_tokens": tokens[1],
-                "cost_usd": endpoint.cost(*tokens),
-            }
-        )
+        row: Row = {
+            "role": role,
+            "endpoint": endpoint.name,
+            "model": endpoint.model,
+            "n_items": len(items),
+            "n_answers": len(answers),
+            "n_asked_again": len(again),
+            "n_failed": kinds.total(),
+            "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
+            "prompt_tokens": tokens[0],
+            "completion_tokens": tokens[1],
+            "cost_usd": endpoint.cost(*tokens),
+        }
+        table.append(row)
     return framed(table)

@@ -49,8 +49,7 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
 
     The columns of a comparison are empty if the points for it are missing.
     """
-    fixed = sorted((point for point in points if point.key[0] == "infllm"), key=lambda point: point.key[1])
-    curve = Curve.of(fixed, draws) if fixed else None
+    curve = Curve.of(points, draws)
     gains = {place: curve.gain(p) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
     rows = []
     for place, point in enumerate(points):
@@ -59,7 +58,7 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
         without = ""
         if curve and place in gains:
             above = gains[place]
-            difference = _against_infllm(row, point, fixed, curve)
+            difference = _against_infllm(row, point, curve)
             row["gain_p"] = above.p
             alike = [at for at, other in enumerate(points) if at != place and other.key[1:] == point.key[1:]]
             agreement = [at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")]
@@ -83,9 +82,9 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     return rows
 
 
-def _against_infllm(row: Row, point: PointResult, fixed: Sequence[PointResult], curve: Curve) -> Resampled:
+def _against_infllm(row: Row, point: PointResult, curve: Curve) -> Resampled:
     """Fill a row's columns on InfLLM; return CAS of the point minus CAS of the nearest fixed budget."""
-    tokens, of_fixed = point.ratio("selected", "n_generated"), curve.tokens[:, 0]
+    fixed, tokens, of_fixed = curve.points, point.ratio("selected", "n_generated"), curve.tokens[:, 0]
     nearest = fixed[int(np.abs(of_fixed - tokens).argmin())]
     row |= {"nearest_infllm": nearest.setting, "infllm_cas_pct": 100 * curve.at(point).value}
     if tokens < of_fixed.min():

@@ -111,10 +111,9 @@ def _plain(value: Any) -> Any:
 
 def _classifier(config: schema.Config) -> Sequence[str]:
     """A list with a sentence on LLMLingua-2's classifier if this project trained the classifier; else an empty list."""
-    model = config.settings_of("llmlingua2").get("model", "")
-    if model != schema.CLASSIFIER:
+    if config.settings_of("llmlingua2").get("model") != schema.CLASSIFIER:
         return []
     return [
-        f"The classifier of LLMLingua-2 ({model}) is a small one that this project trains on documents of its own, not "
-        "the published one."
+        f"The classifier of LLMLingua-2 ({schema.CLASSIFIER}) is a small one that this project trains on documents "
+        "of its own, not the published one."
     ]

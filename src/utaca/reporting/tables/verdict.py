@@ -59,11 +59,11 @@ def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
 def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     """Gains of UT-ACA's points on InfLLM at equal tokens, with a sentence on the deciding comparison."""
     points = points_shown(files, config, "test")
-    n, fixed = len(points[0].documents), sorted((p for p in points if p.key[0] == "infllm"), key=lambda p: p.key[1])
+    n = len(points[0].documents)
     groups: list[list[Row]] = []
     pairs: list[Row] = []
-    if fixed:
-        comparison = _Comparison(fixed, Curve.of(fixed, Draws.of(n, config, "test")), config)
+    if curve := Curve.of(points, Draws.of(n, config, "test")):
+        comparison = _Comparison(curve, config)
         groups, pairs = comparison.groups(points), comparison.pairs(points)
     rows = [row for group in [*groups, pairs] for row in group]
     secondary = [row for row in rows if row["claim"] == "secondary"]
@@ -74,7 +74,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     if primary := next((row for row in rows if row["claim"] == "primary"), None):
         lead = f"**{_sentence(primary, primary['name'], n)}** It is the primary comparison of the plan."
     elif main is None:
-        missing = "UT-ACA with the config's detector" if fixed else "InfLLM"
+        missing = "UT-ACA with the config's detector" if curve else "InfLLM"
         lead = f"**There is no verdict: this run decodes no point of {missing}.**"
     else:
         one = max(main, key=lambda row: (row["n_points"], row["meets"]))
@@ -86,9 +86,8 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Comparison with InfLLM's ``fixed`` points and the ``curve`` through them."""
+    """Comparison with the ``curve`` through InfLLM's points."""
 
-    fixed: Sequence[PointResult]
     curve: Curve
     config: schema.Config
 
@@ -138,7 +137,7 @@ class _Comparison:
         row: Row = {"name": name_in_words(point, self.config), "setting": setting_in_words(point, self.config)}
         row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
         row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
-        row |= {"is_default": self._is_default(point), "meets": not note}
+        row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.value))}
         point.put(row, "mtokens", "cas_pct")
         row |= {"infllm_cas_pct": 100 * self.curve.at(point).value}
         row["gain_p"] = gain.p if claim != "exploratory" else NAN
@@ -167,9 +166,9 @@ class _Comparison:
         of_fixed = self.curve.tokens[:, 0]
         low, high = int(of_fixed.argmin()), int(of_fixed.argmax())
         if tokens * BEYOND < of_fixed[low]:
-            return f"held against InfLLM {self.fixed[low].setting}, which selects more ({of_fixed[low]:.0f})"
+            return f"held against InfLLM {self.curve.points[low].setting}, which selects more ({of_fixed[low]:.0f})"
         if tokens > of_fixed[high] * BEYOND:
-            return f"held against InfLLM {self.fixed[high].setting}, which selects fewer ({of_fixed[high]:.0f})"
+            return f"held against InfLLM {self.curve.points[high].setting}, which selects fewer ({of_fixed[high]:.0f})"
         return ""
 
 
