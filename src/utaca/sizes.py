@@ -79,10 +79,10 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
     """
     layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
-    far = m.n_init + m.prefill_budget * m.block_size
-    attending = 6 * passing * heads * width * item + 3 * (far + m.n_local + passing) * token
-    layout = Layout(m.n_init, m.n_local, m.block_size)
-    blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+    n_far = Layout(m.n_init, m.n_local, m.block_size).n_far(length)
+    far = m.n_init + min(m.prefill_budget, n_far + 1) * m.block_size
+    attending = 6 * passing * heads * width * item + (far + 3 * (m.n_local + passing)) * token
+    blocks = 0 if m.representatives == TOKENS else n_far
     kept = layers * (blocks * kv_heads * width + (m.n_local + passing) * kv_heads) * max(item, 4)
     working = 3 * passing * sizes.hidden * item + max(3 * passing * sizes.intermediate * item, attending)
     needed = Counter({device: kept + working})
