@@ -27,8 +27,6 @@ from utaca.errors import UserError
 from utaca.records.progress import progress
 from utaca.settings.schema import EndpointSettings
 
-_UNREACHABLE_IN_A_ROW = 3
-
 _log = logging.getLogger(__name__)
 
 
@@ -246,7 +244,7 @@ class _Session:
             self._n_unreachable = 0
             return answer
         self._n_unreachable = self._n_unreachable + 1 if answer.kind == "unreachable" else 0
-        if answer.general or self._n_unreachable >= _UNREACHABLE_IN_A_ROW:
+        if answer.general or self._n_unreachable >= 3:
             raise self._stop(f"endpoint {self._endpoint.name}: {answer.reason}")
         if answer.kind not in self._warned:
             self._warned.add(answer.kind)

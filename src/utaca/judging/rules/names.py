@@ -33,7 +33,8 @@ _VOWELS = {
 }
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 SIGNED = re.compile(
-    r"(?<![^\W_])(?:[^\W\d_]{1,2}[+#♯]\+?|(?:[^\W\d_]|(?i:AB))[-−–])(?!\w)|(?<!\S)[-−–]\d+|[$€£¥₹](?=\s?\d)"
+    r"(?<![^\W_])(?:[^\W\d_]{1,2}[+#♯]\+?|(?:[^\W\d_]|(?i:AB))[-−–])(?!\w)|[$€£¥₹](?=\s?\d)"
+    r"|(?<!\S)(?<!\d\s)(?<!(?i:UTC|GMT)\s)[-−–]\d+"  # 5 -7 and UTC -5 are 5-7 and UTC-5.
 )
 """What makes another value of a word or number: C++ and C#, grades A+ and A-, blood group AB-, -5, the $ of $5."""
 _TOKEN = re.compile(rf"{SIGNED.pattern}|[^\W_]+|[$€£¥₹&]|[,.;:()/\n!?|+]")
