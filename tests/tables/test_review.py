@@ -22,7 +22,7 @@ from utaca.reporting.table import Table
 from utaca.reporting.tables import people
 
 PERSON = "Ada Lopez"
-BIOGRAPHY = "Ada Lopez was quiet. At weekends she loved rock climbing with Dr. Smith. Then it rained."
+BIOGRAPHY = "Ada Lopez was quiet. At weekends she loved rock climbing with Dr. Smith. वह शतरंज खेलती है। उसे नींद आई।"
 PIECES = ["The", " hobby", " of", " Ada", " Lopez", " is"]
 CONFIG = reference_config()
 
@@ -156,7 +156,7 @@ def test_scores_are_asked_by_document_once_for_alike_predictions_and_nothing_tel
 
 def test_the_source_is_the_sentence_of_the_biography_with_half_of_the_words_of_the_value():
     source = "At weekends she loved rock climbing with Dr. Smith."
-    for value, said in (("climbing weekends", source), ("climbing hard and far", ""), ("?", "")):
+    for value, said in (("climbing weekends", source), ("climbing hard and far", ""), ("शतरंज", "वह शतरंज खेलती है।")):
         assert sentence(document("d0"), value) == said
 
 

@@ -13,7 +13,7 @@ from utaca.settings.schema import EVIDENCE
 
 _COMPLETE, _PARTIAL, _MISSING = EVIDENCE
 
-SENTENCE_END = re.compile(r"(?:[.!?][\"'”’)\]]*(?=\s|$)|[。！？][」』”’）]*)")
+SENTENCE_END = re.compile(r"(?:[.!?][\"'”’)\]]*(?=\s|$)|[。！？।۔؟][」』”’）]*)")
 """The end of a sentence in padding; a match of the full stop of a title ("Dr.") does no harm there."""
 # In a biography, the full stop of a title or an initial ends no sentence.
 _SENTENCE_END = re.compile(

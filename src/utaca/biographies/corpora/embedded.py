@@ -214,7 +214,7 @@ class _Prose:
             "year_a": "",
             "year_b": "",
         }
-        target = rng.randint(60, 130)
+        target = rng.randint(60, 130)  # Words; a paragraph has at most 160.
         closing = self.sentence("closing") if rng.random() < 0.4 else ""
         sentences = [self.sentence("opening")]
         length = len(sentences[0].split()) + len(closing.split())
