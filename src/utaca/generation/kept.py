@@ -103,8 +103,8 @@ def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, f
 
 
 def _parts(memory: BlockMemory) -> dict[str, Tensor]:
-    """All tensors that reading a document made. Copying a GPU's waits for keys and values that are on their way to the
-    host, which therefore come last."""
+    """All tensors that reading a document made, by name."""
+    # Keys and values in host memory come last: copying a GPU's tensors before waits for those still on their way there.
     lists = {"attention_mass": memory.attention_mass, "representatives": memory.representatives}
     lists["tokens"] = [store.tokens for store in memory.stores]
     return {f"{name}.{layer}": x for name, xs in lists.items() for layer, x in enumerate(xs)}

@@ -131,8 +131,8 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     for (margin, embedding, lstm), figures in paper.tables().ablation.items():
         signals, chain = ["margin"] if margin else [], main.chain if lstm else 1
         variant = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
-        # If all are taken, each is from a folder of its own.
-        kinds = {name: replace(x, taken=(x.taken and main.taken) or x.taken) for name, x in config.detectors.items()}
+        # A detector that is taken has a folder of its own, in which alone it may differ from the variant.
+        kinds = {name: replace(x, taken=x.taken and (main.taken or x.taken)) for name, x in config.detectors.items()}
         name = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
         row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
         row |= _row(data, name, measured(data, name, draws), draws)
