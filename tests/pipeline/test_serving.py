@@ -133,7 +133,7 @@ def test_a_worker_answers_no_more_than_parallel_at_once_and_reads_no_part_twice(
 
     def submitted(*document: int) -> workers.Job:
         job = workers.Job(Order(document, (5,), {"budget": 1, "max_new_tokens": 40}), told.append)
-        worker.submit(job)
+        worker.submit([job])
         return job
 
     left = submitted(*[3] * 200)
@@ -247,6 +247,9 @@ def test_answers_that_cannot_end_or_begin_are_told(tiny: Reader, monkeypatch: py
     with serving(tiny) as ending:
         monkeypatch.setattr(workers, "WAITING", 0)
         assert post(ending, chat())[1]["error"]["code"] == "overloaded"
+        monkeypatch.setattr(workers, "WAITING", 1)
+        several = {"model": "tiny", "prompt": ["a b"] * 3, "max_tokens": 1}
+        assert len(post(ending, several, "/v1/completions")[1]["choices"]) == 3
         monkeypatch.undo()
         response = begin(ending.address, chat(max_tokens=300, stream=True, temperature=2, seed=3)).getresponse()
         while b'"delta": {"content"' not in response.readline():

@@ -74,16 +74,7 @@ class Reply:
         }
         tell = lambda number, event: loop.call_soon_threadsafe(self._events.put_nowait, (number, event))  # noqa: E731
         self._jobs = [Job(order, partial(tell, number)) for number, order in enumerate(orders)]
-        try:
-            for job in self._jobs:
-                worker.submit(job)
-        except Fault:
-            self._cancel()
-            raise
-
-    def _cancel(self) -> None:
-        for job in self._jobs:
-            job.cancelled = True
+        worker.submit(self._jobs)
 
     async def _happenings(self) -> AsyncIterator[tuple[int, Progress | Piece]]:
         """Yield the jobs' events, each with its job's number, until all jobs have ended; raises a job's :class:`Fault`.
@@ -104,7 +95,8 @@ class Reply:
                     self._metrics.count(self._jobs[number], event.generation)
                 yield number, event
         finally:
-            self._cancel()
+            for job in self._jobs:
+                job.cancelled = True
 
     async def whole(self) -> dict[str, Any]:
         """Return the JSON object of a response that is not streamed."""

@@ -25,7 +25,7 @@ from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation, NotFiniteError, Token
 
 WAITING = 256
-"""Most orders that may wait; the server rejects further ones."""
+"""Orders that may wait; while as many do, the server rejects requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -88,15 +88,20 @@ class Worker(threading.Thread):
         """Answers under way."""
         return len(self._answering)
 
-    def submit(self, job: Job) -> None:
-        """Queue a job; raises :class:`Fault` if its document is too long, or the server is overloaded or ending."""
-        if message := self.memories.fault(len(job.order.document)):
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Queue a request's jobs, all or none of them.
+
+        Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. A request without a
+        queue before it has room, however many prompts it has: no later attempt would find more.
+        """
+        if message := self.memories.fault(max(len(job.order.document) for job in jobs)):
             raise Fault(message, code="context_length_exceeded")
         if self._deadline is not None:
             raise _ending()
         if self.waiting >= WAITING:
-            raise Fault(f"{WAITING} requests wait for an answer already; try again later", 503, "overloaded")
-        self._news.put(job)
+            raise Fault(f"{WAITING} prompts wait for an answer already; try again later", 503, "overloaded")
+        for job in jobs:
+            self._news.put(job)
 
     def close(self, grace_s: float) -> None:
         """Take no more jobs, give answers under way ``grace_s`` seconds to end, and end the thread."""
