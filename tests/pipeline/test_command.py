@@ -111,6 +111,8 @@ HTML = (
         ("b.htm", "<meta charset='ISO-8859-1'><title>No</title>Caf\u00e9\u2019s".encode("cp1252"), "Caf\u00e9\u2019s"),
         ("c.htm", "<meta charset=utf-16>Caf\u00e9".encode(), "Caf\u00e9"),
         ("a.pdf", pdf("One page", "and another"), "One page\n\nand another"),
+        ("A.PDF", b"HTTP/1.1 200\r\n" + pdf("One page"), "One page"),
+        ("a.txt", b"A file of PDF begins with %PDF-1.4.", "A file of PDF begins with %PDF-1.4."),
     ],
 )
 def test_a_document_of_every_kind_is_read(name: str, content: bytes, text: str, tmp_path: Path) -> None:

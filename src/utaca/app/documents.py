@@ -47,14 +47,16 @@ def _read(path: str) -> str:
         raise UserError(f"document {name} does not exist; {mend}") from error
     except OSError as error:
         raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
-    if content.startswith(b"%PDF-"):
+    # Of files named so, readers of PDF take those with other bytes before the mark too.
+    pdf = b"%PDF-" in content[: 1024 if path.lower().endswith(".pdf") else 5]
+    if pdf:
         text = _of_pdf(content, name)
     elif path.lower().endswith(_HTML) or re.match(rb"\s*<(!doctype html|html)\b", content[:1000], re.IGNORECASE):
         text = of_html(_decoded(content, name, _declared(content)))
     else:
         text = _decoded(content, name)
     if not text.strip():
-        why = "which may be a scan: recognise its text first (OCR)" if content.startswith(b"%PDF-") else "give another"
+        why = "which may be a scan: recognise its text first (OCR)" if pdf else "give another"
         raise UserError(f"document {name} holds no text; {why}")
     return text.strip()
 
