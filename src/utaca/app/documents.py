@@ -47,7 +47,7 @@ def _read(path: str) -> str:
         raise UserError(f"document {name} does not exist; {mend}") from error
     except OSError as error:
         raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
-    # Of files named so, readers of PDF take those with other bytes before the mark too.
+    # Other bytes may precede the mark; the name tells such a file from a text about PDF.
     pdf = b"%PDF-" in content[: 1024 if path.lower().endswith(".pdf") else 5]
     if pdf:
         text = _of_pdf(content, name)

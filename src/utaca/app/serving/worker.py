@@ -91,8 +91,8 @@ class Worker(threading.Thread):
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue a request's jobs, all or none of them.
 
-        Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. A request without a
-        queue before it has room, however many prompts it has: no later attempt would find more.
+        Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. Jobs of the request do
+        not count as waiting: one with more prompts than may wait would be rejected at every attempt.
         """
         if message := self.memories.fault(max(len(job.order.document) for job in jobs)):
             raise Fault(message, code="context_length_exceeded")
