@@ -40,6 +40,14 @@ _LAYER = (
     *(f"attn_{name}.{part}" for name in "qkv" for part in ("weight", "bias")),
 )
 
+_SPECIAL = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+}
+"""A tokenizer's special tokens, each with the key of its id in a GGUF file."""
+
 
 def is_gguf(path: str | Path) -> bool:
     """Whether a reader's path ends like the path of a GGUF file; the file need not exist."""
@@ -160,11 +168,17 @@ def _value(file: GGUFReader, key: str) -> Any:
 def _convert(path: Path, folder: Path) -> None:
     """Save the model of a GGUF file as bfloat16 safetensors, with its tokenizer."""
     import torch
+    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     with in_a_sentence(f"{path} cannot be read by transformers", "set reader.path to the model that it was made from"):
         tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
+    # Not every transformers takes them from the file; transformers 5.17 takes those of the tokenizer's class.
+    file = GGUFReader(path)
+    for name, key in _SPECIAL.items():
+        if (number := _value(file, f"tokenizer.ggml.{key}")) is not None:
+            setattr(tokenizer, name, tokenizer.convert_ids_to_tokens(number))
     # transformers refuses to save a model that it read from a quantised file.
     del read.config.quantization_config, read.hf_quantizer
     read.save_pretrained(folder)
