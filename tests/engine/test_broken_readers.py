@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from configs import reference_config
 from safetensors.torch import load_file, save_file
 from small import make_reader
 
@@ -18,10 +19,7 @@ from utaca import preflight
 from utaca.errors import UserError
 from utaca.readers.load import load
 from utaca.settings import schema
-from utaca.settings.checks import load as load_config
-from utaca.settings.compose import compose
 
-ROOT = Path(__file__).parents[2]
 WEIGHTS, INDEX, SHARD = "model.safetensors", "model.safetensors.index.json", "model-00001-of-00003.safetensors"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 Break = Callable[[Path], object]
@@ -50,7 +48,7 @@ def refusal(path: Path) -> str:
     """What is said of the folder when it is loaded, and in the same words before a run."""
     with pytest.raises(UserError) as caught:
         utaca.load_reader(path, device="cpu")
-    config = replace(load_config(compose({"scale": "smoke"}, ROOT)), reader=settings_of(path))
+    config = replace(reference_config(), reader=settings_of(path))
     (finding,) = [each for each in preflight.findings(config, {"generations"}) if each.name == "reader"]
     assert finding.fault == str(caught.value)
     assert "\n" not in finding.fault

@@ -260,7 +260,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     size = column.type.list_size
     place = np.empty_like(order)
     place[order] = np.arange(len(order), dtype=order.dtype)
-    rows = np.zeros((len(order) + 1, size), column.type.value_type.to_pandas_dtype())
+    rows = np.zeros((len(order) + 1, size), pa.array([], column.type.value_type).to_numpy().dtype)
     done = 0
     for chunk in column.chunks:
         rows[place[done : done + len(chunk)]] = chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
