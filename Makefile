@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader environment oracle
+.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader environment oldest oracle wheels
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -60,6 +60,19 @@ oracle: environment .venv-oracle/installed
 	test -x .venv-oracle/bin/python || $(PYTHON) -m venv .venv-oracle
 	.venv-oracle/bin/pip install --disable-pip-version-check -r tests/oracle.txt
 	touch $@
+
+# The engine with the oldest versions of its packages that pyproject.toml admits, and without the pipeline's.
+oldest: .venv-oldest/installed
+	OMP_NUM_THREADS=1 .venv-oldest/bin/pytest tests/engine -n auto --dist loadfile --no-loadscope-reorder
+
+.venv-oldest/installed: tests/oldest.txt
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/pip install --disable-pip-version-check --no-compile -r tests/oldest.txt
+	touch $@
+
+# The lock as wheels, and what builds the package, for a machine without a network: docs/install.md.
+wheels:
+	$(PYTHON) -m pip wheel --disable-pip-version-check -w wheels -r requirements.lock 'hatchling>=1.26' editables
 
 environment: $(VENV)/installed
 

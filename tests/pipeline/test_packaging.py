@@ -59,6 +59,17 @@ def test_every_import_is_declared() -> None:
         assert distributions((ROOT / folder).rglob("*.py")) <= known
 
 
+def test_the_oldest_versions_declared_are_those_tested() -> None:
+    """The packages of tests/oldest.txt, under which ``make oldest`` runs, are all that the engine declares."""
+    lines = (ROOT / "tests" / "oldest.txt").read_text(encoding="utf-8").splitlines()
+    pinned = [Requirement(line) for line in lines if not line.startswith("#")]
+    declared = {each.name: each.specifier for each in requirements("gguf", "test")}
+    assert names(requirements("gguf")) <= names(pinned)
+    for each in pinned:
+        (lowest,) = [other.version for other in declared[each.name] if other.operator == ">="]
+        assert each.specifier.contains(lowest), each
+
+
 INSTALLED = """
 import json, sys
 import utaca
