@@ -189,14 +189,9 @@ def median_step(marks: list[float]) -> float:
     return statistics.median(after - before for before, after in pairwise(marks[WARM_UP:]))
 
 
-def random_8b() -> Any:
-    """A reader of Llama-3.1-8B's shape (its config.json) with random weights; it needs no download."""
-    from utaca.readers.attention import ATTENTION
-    from utaca.readers.load import Reader
-    from utaca.settings.machine import natural_dtype
-
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = LlamaConfig(
+def llama_8b() -> LlamaConfig:
+    """The shape of Llama-3.1-8B (its config.json)."""
+    return LlamaConfig(
         vocab_size=128256,
         hidden_size=4096,
         intermediate_size=14336,
@@ -207,9 +202,18 @@ def random_8b() -> Any:
         rms_norm_eps=1e-5,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
     )
+
+
+def random_8b() -> Any:
+    """A reader of the shape of Llama-3.1-8B with random weights; it needs no download."""
+    from utaca.readers.attention import ATTENTION
+    from utaca.readers.load import Reader
+    from utaca.settings.machine import natural_dtype
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = natural_dtype(device)
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=ATTENTION)
+        model = AutoModelForCausalLM.from_config(llama_8b(), dtype=getattr(torch, dtype), attn_implementation=ATTENTION)
     settings = schema.ReaderSettings(name=RANDOM_8B, path="", dtype=dtype, device=device)
     # The tokenizer serves the question alone; its ids are in the model's vocabulary.
     return Reader(model.eval().requires_grad_(False), utaca.load_reader("tiny").tokenizer, settings)

@@ -19,6 +19,7 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from utaca.memory.branch import BlockMemory, BlockStep, Branch
 from utaca.readers.attention import ATTENTION
+from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings, ReaderSettings
 
@@ -113,6 +114,7 @@ def in_float64(reader: Reader, *, rotary: bool = True) -> None:
                 exact = torch.nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, dtype=torch.float64)
                 exact.load_state_dict(norm.state_dict())
                 setattr(parent, name, exact)
+    reader._parts = FAMILIES[reader.model.config.model_type].parts(reader.model)
     if rotary:
         frequencies = reader.rotary._embedding.inv_freq.double()
 

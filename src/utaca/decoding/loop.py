@@ -207,10 +207,10 @@ def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]
             k = _checked(d.policy, d.policy.update(k, k_max, first), 1, k_max)
         token.probe = second if second is not token else None
         state.commit(step)
-        yield answer.accept(token)
+        tokens = answer.accept(token)
+        yield token
         if generation.finish:
             return
-        tokens = tokens.new_tensor([token.token])
     generation.finish = "length"
 
 

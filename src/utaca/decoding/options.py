@@ -86,7 +86,7 @@ class Sampling:
         reached = kept.cumsum(-1)
         # Rounding of the sums must not lead beyond the last kept token.
         place = (reached <= number * reached[-1]).sum().clamp(max=(kept > 0).sum() - 1)
-        return best.indices[place]
+        return best.indices.gather(0, place[None])[0]
 
 
 @dataclass(frozen=True)

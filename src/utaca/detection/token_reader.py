@@ -39,6 +39,8 @@ class TokenReader:
             self._detector = detector.to(reader.device)
             self._state = self._detector.initial_state(1)
             self._next_states: dict[int, Any] = {}  # State after each token read, by the token's id().
+        # Each token read, as the model's next input: reading its id back from the host would make the host wait.
+        self._inputs: dict[int, Tensor] = {}
 
     def read(self, step: Step, choose: Callable[[Tensor], Tensor]) -> Token:
         """Measure and judge the token that follows a step; ``choose`` picks the token's id from the logits [V]."""
@@ -46,7 +48,7 @@ class TokenReader:
         top, chosen = logits.topk(TOP), choose(logits)
         seen = {name: Seen(top.values, hidden, step.captured.get(name)) for name in self._signals}
         signals = {name: signal.value(seen[name]) for name, signal in self._signals.items()}
-        parts = {"token": chosen, "logprob": logits[chosen] - logits.logsumexp(-1), **signals}
+        parts = {"token": chosen, "logprob": logits.gather(0, chosen[None]) - logits.logsumexp(-1), **signals}
         parts |= {"top_tokens": top.indices, "top_logits": top.values}
         if detector is not None:
             inputs = [signals[name].float() for name in detector.settings.signals]
@@ -71,13 +73,19 @@ class TokenReader:
             selected=step.selected,
             scores=step.scores,
         )
+        self._inputs[id(token)] = chosen[None]
         if detector is not None:
             token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
             self._next_states[id(token)] = state
         return token
 
-    def accept(self, token: Token) -> Token:
-        """Append a committed token, with the text that it adds to the answer, to the trace; return the token."""
+    def accept(self, token: Token) -> Tensor:
+        """Append a committed token, with the text that it adds to the answer, to the trace.
+
+        Returns the token's id [1] on the device, which the next step passes.
+        """
+        following = self._inputs[id(token)]
+        self._inputs.clear()
         if self._detector is not None:
             self._state = self._next_states[id(token)]
             self._next_states.clear()
@@ -88,7 +96,7 @@ class TokenReader:
         else:
             ids = [each.token for each in generation.trace]
             token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
-        return token
+        return following
 
     def _raise_not_finite(self, step: Step) -> None:
         layer = self._reader.first_not_finite(lambda: step.state.run([step.state.plan(step.tokens, step.budget)]))

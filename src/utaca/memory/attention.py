@@ -50,33 +50,56 @@ def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tens
 
 
 def merged(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Attention over the keys of all ``parts``; each part is an output [B, H, T, D] and a log-sum-exp [B, H, T]."""
+    """Attention over the keys of all ``parts``; each part is an output [B, ..., T, D] and a log-sum-exp [B, ..., T]."""
+    out, lses = mixture(parts)
+    return out, lses[0] if len(lses) == 1 else lses.logsumexp(0)
+
+
+def mixture(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """As :func:`merged`, but instead of one log-sum-exp return several, [n, B, ..., T], whose log-sum-exp it is.
+
+    The caller can then sum those of all layers in one operation.
+    """
     if len(parts) == 1:
-        return parts[0]
-    rows, _, length, _ = parts[0][0].shape
-    dtype = parts[0][0].dtype
-    if rows * length <= _FEW:
+        out, lse = parts[0]
+        return out, lse[None]
+    first = parts[0][0]
+    dtype = first.dtype
+    if len(first) * first.shape[-2] <= _FEW:
         outs, lses = (torch.stack(column) for column in zip(*parts, strict=True))
-        return (outs * lses.softmax(0)[..., None]).sum(0).to(dtype), lses.logsumexp(0)
+        return (outs * lses.softmax(0)[..., None]).sum(0).to(dtype), lses
     total = reduce(torch.logaddexp, (lse for _, lse in parts))
-    return sum(out * (lse - total).exp()[..., None] for out, lse in parts).to(dtype), total
+    return sum(out * (lse - total).exp()[..., None] for out, lse in parts).to(dtype), total[None]
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
     """:func:`attention` over one segment without a mask; without keys, zeros of weight 0 for :func:`merged`."""
     query, keys, values = segment[:3]
+    out, lse = grouped(query, keys, values, scaling, causal=segment.causal)
+    return out.flatten(1, 2), lse.flatten(1, 2)
+
+
+def grouped(
+    query: Tensor, keys: Tensor, values: Tensor, scaling: float, *, causal: bool = False
+) -> tuple[Tensor, Tensor]:
+    """As :func:`fused`, with the H query heads apart by key-value head: [B, G, H / G, T, D] and [B, G, H / G, T].
+
+    The kernels return their output in another order in memory; to join its heads costs a copy.
+    """
+    b, h, t, d = query.shape
+    groups = keys.shape[1]
+    shared = h // groups
     if not keys.shape[2]:
         # The CPU's kernel would divide by the number of keys, which ends the process.
-        return torch.zeros_like(query), torch.full_like(query[..., 0], -math.inf, dtype=torch.float32)
-    b, h, t, d = query.shape
-    shared = h // keys.shape[1]
-    if causal := segment.causal and t > 1:
+        out = query.new_zeros(b, groups, shared, t, d)
+        return out, torch.full_like(out[..., 0], -math.inf, dtype=torch.float32)
+    if causal and t > 1:
         keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
-    else:
-        # Without a mask, query heads that share keys can be treated as further queries of one head.
-        query = query.reshape(b, h // shared, shared * t, d)
-    out, lse = _kernel(query, keys, values, causal, scaling)
-    return out.reshape(b, h, t, d), lse.reshape(b, h, t)
+        out, lse = _kernel(query, keys, values, True, scaling)
+        return out.unflatten(1, (groups, shared)), lse.unflatten(1, (groups, shared))
+    # Without a mask, query heads that share keys can be treated as further queries of one head.
+    out, lse = _kernel(query.reshape(b, groups, shared * t, d), keys, values, False, scaling)
+    return out.unflatten(2, (shared, t)), lse.unflatten(2, (shared, t))
 
 
 def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal: bool = False) -> Tensor:
@@ -167,14 +190,14 @@ def represented(m: MemorySettings, keys: Tensor, mass: Tensor) -> Tensor:
 
 
 def block_scores(query: Tensor, *representatives: Tensor) -> Tensor:
-    """Retrieval scores [R, blocks] of R queries [R, H, D], which are at the clipped distance (InfLLM, section 3.2).
+    """Retrieval scores [R, blocks] of R mean queries [R, H, 1, D], at the clipped distance (InfLLM, section 3.2).
 
     A block's score is the sum, over all H query heads, of the dot product of the head's query with the block's
     representative for that head's key-value head (G heads). ``representatives`` are parts, joined along blocks: each
     is [G * D, blocks] for all queries, or [R, G * D, blocks] with one matrix per query; the first is for all queries.
     """
     groups = len(representatives[0]) // query.shape[-1]
-    summed = query.to(representatives[0].dtype).unflatten(1, (groups, -1)).sum(2).flatten(1)
+    summed = query.unflatten(1, (groups, -1)).sum(2, dtype=representatives[0].dtype).flatten(1)
     parts = [summed @ part if part.ndim == 2 else (summed[:, None] @ part)[:, 0] for part in representatives]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 

@@ -22,14 +22,14 @@ from utaca.memory.attention import (
     attention,
     best,
     block_scores,
-    fused,
-    merged,
+    grouped,
+    mixture,
     received,
     represented,
     token_scores,
 )
 from utaca.memory.store import Store
-from utaca.readers.attention import Output, Step
+from utaca.readers.attention import Output, Step, on_device
 from utaca.readers.load import Reader
 from utaca.readers.room import check_size
 from utaca.settings.schema import OWN, PACKED, TOKENS, MemorySettings
@@ -99,17 +99,18 @@ class BlockMemory:
         for :func:`block_scores`) or by keys (as for :func:`token_scores`).
         """
         if self.settings.representatives != TOKENS:
-            return block_scores(query.mean(2), self.representatives[layer][:, :n_far], *later)
+            mean = query if query.shape[2] == 1 else query.mean(2, keepdim=True)
+            known = self.representatives[layer]
+            return block_scores(mean, known if n_far == known.shape[1] else known[:, :n_far], *later)
         keys = self.stores[layer].tokens[0][:, self.layout.n_init : self.layout.first_token(n_far)]
         return token_scores(query, self.block_size, keys, *later)
 
     def place(self, pairs: Tensor, blocks: Tensor) -> Tensor:
         """Keys and values [2, G, k * block_size, D] of far ``blocks`` [k], placed for attention.
 
-        ``pairs`` [2, G, k, block_size, D] are unrotated, and stay so with clipping: they are then at the clipped
-        distance from a query at position ``n_local - 1``. Without clipping, keys are rotated to their true positions.
+        ``pairs``, of the same shape, are unrotated, and stay so with clipping: they are then at the clipped distance
+        from a query at position ``n_local - 1``. Without clipping, keys are rotated to their true positions.
         """
-        pairs = pairs.flatten(2, 3)
         if self.clipped:
             return pairs
         tokens = self.layout.first_token(blocks[:, None]) + torch.arange(self.block_size, device=blocks.device)
@@ -198,13 +199,14 @@ class Branch:
                 self._represent(step)
 
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
-        """Unrotated keys and values [2, G, k, block_size, D] of blocks ``ids`` [k], all among the first ``n_far``."""
+        """Unrotated keys and values [2, G, k * block_size, D] of blocks ``ids`` [k], all among the first ``n_far``."""
         store, n_whole = self.memory.stores[layer], self.n_whole
         if n_far <= n_whole:
             return store.blocks(ids)
-        pairs = self.tail[layer][:, :, (ids - n_whole).clamp(min=0)]
+        pairs = self.tail[layer][:, :, (ids - n_whole).clamp(min=0)].flatten(2, 3)
         if n_whole > -self.memory.layout.initial_blocks:
-            pairs = torch.where((ids < n_whole)[:, None, None], store.blocks(ids.clamp(max=n_whole - 1)), pairs)
+            in_document = (ids < n_whole)[:, None].expand(-1, self.memory.block_size).flatten()[:, None]
+            pairs = torch.where(in_document, store.blocks(ids.clamp(max=n_whole - 1)), pairs)
         return pairs
 
     def _keep(self, first: int, pairs: Tensor, layers: slice = slice(None)) -> None:
@@ -297,41 +299,58 @@ class Pass:
             key = (id(branch.memory), step.n_far) if of_document else branch.state_id
             groups.setdefault(key, []).append(step)
         rows = [step for group in groups.values() for step in group]
-        self._captures = {name: capture for step in steps for name, capture in step.state.captures.items()}
-        self._most = max(step.k for step in steps)
-        self._groups = [_Group(group) for group in groups.values()]
-        self._layers: list[tuple[Tensor, ...]] = []
         reader = steps[0].state.reader
+        self._groups = [_Group(group) for group in groups.values()]
+        self._new: list[tuple[Tensor, Tensor]] = []
         hidden = reader.forward(torch.stack([step.tokens for step in rows]), self)
-        output, self.state_ids = Output(hidden, reader.embeddings(), reader.logits), [object() for _ in rows]
-        columns = [torch.stack(column) for column in zip(*self._layers, strict=True)]
-        self.keys, self.values, self.rotated, self.query, self.lse, self.chosen, self.scores, *captured = columns
-        self.captured = dict(zip(self._captures, captured, strict=True))
+        output = Output(hidden, reader.embeddings(), reader.logits)
+        self.state_ids = [object() for _ in rows]
+        self.keys, self.values = (torch.stack(column) for column in zip(*self._new, strict=True))
+        captures = {name: capture for step in steps for name, capture in step.state.captures.items()}
+        most = max(step.k for step in steps)
+        found = _Found.joined([group.found(most, captures) for group in self._groups])
+        self.rotated, self.query, self.lse = found.rotated, found.query, found.lse
+        self.chosen, self.scores, self.captured = found.chosen, found.scores, found.captured
         for step, twin in zip(steps, twins, strict=True):
             step.output, step.passed, step.row = output, self, rows.index(twin)
             step.selected, order = self.chosen[:, step.row, : step.k].sort(-1)
             step.scores = self.scores[:, step.row].gather(1, order)
             step.captured = {name: self.captured[name][:, step.row] for name in step.state.captures if step.n_far}
-        del self._groups, self._layers
+        del self._groups, self._new
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D], all unrotated."""
-        sizes, columns = [len(group.branches) for group in self._groups], []
-        for group, *rows in zip(self._groups, *(x.split(sizes) for x in (query, key, value)), strict=True):
-            *attended, chosen, scores = group.attend(layer, *rows, scaling)
-            captured = [
-                capture(scores, group.n_far, group.scale) if group.n_far else scores.new_zeros(len(scores))
-                for capture in self._captures.values()
-            ]
-            scores = scores.gather(1, chosen)
-            if room := self._most - chosen.shape[1]:
-                # A group that retrieves fewer blocks is padded with block 0; no step of the group sees the padding.
-                chosen, scores = pad(chosen, (0, room)), pad(scores, (0, room))
-            columns.append((*attended, chosen, scores, *captured))
-        out, *rest = (column[0] if len(column) == 1 else torch.cat(column) for column in zip(*columns, strict=True))
-        self._layers.append((key, value, *rest))
         self.scaling = scaling
-        return out
+        self._new.append((key, value))
+        if len(self._groups) == 1:
+            return self._groups[0].attend(layer, query, key, value, scaling)
+        sizes = [len(group.branches) for group in self._groups]
+        parts = zip(self._groups, *(x.split(sizes) for x in (query, key, value)), strict=True)
+        return torch.cat([group.attend(layer, *rows, scaling) for group, *rows in parts])
+
+
+@dataclass
+class _Found:
+    """What the rows of a group found in all layers; fields as those of :class:`Pass`."""
+
+    rotated: Tensor
+    query: Tensor
+    lse: Tensor
+    chosen: Tensor
+    scores: Tensor
+    captured: dict[str, Tensor]
+
+    @staticmethod
+    def joined(groups: Sequence[_Found]) -> _Found:
+        """The rows of several groups, one group after the other."""
+        if len(groups) == 1:
+            return groups[0]
+
+        def rows(name: str) -> Tensor:
+            return torch.cat([getattr(group, name) for group in groups], 1)
+
+        captured = {name: torch.cat([group.captured[name] for group in groups], 1) for name in groups[0].captured}
+        return _Found(*map(rows, ("rotated", "query", "lse", "chosen", "scores")), captured)
 
 
 class _Group:
@@ -347,84 +366,153 @@ class _Group:
         self.window = slice(first.start, shared)
         self.tails = [step.behind - shared for step in steps]
         device = branch.window.device
-        places = torch.tensor([step.state.first_position + step.behind for step in steps], device=device)
-        self.to_place = rotary.at(places[:, None, None] + torch.arange(self.size, device=device), dtype)
-        n_local = self.memory.settings.n_local
-        self.to_edge = rotary.at(range(n_local - 1, n_local), dtype)
+        places = [step.state.first_position + step.behind for step in steps]
+        self.to_place = rotary.behind(places, self.size, dtype)
+        if self.n_far:
+            n_local = self.memory.settings.n_local
+            self.to_place = self.to_place.beside(rotary.at(range(n_local - 1, n_local), dtype))
         # The initial tokens count as blocks too, numbered up to -1.
-        self.initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
-        self.counts = [len(self.initial) + step.k for step in steps]
+        initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
+        self.initial = initial.expand(len(steps), -1)
+        self.counts = [len(initial) + step.k for step in steps]
         self.most = max(step.k for step in steps)
+        # By layer: rotated keys, rotated queries, log-sum-exps, chosen blocks, scores of all blocks.
+        self._layers: list[tuple[Tensor, ...]] = []
+        self.shared = _by_layer(branch.window[:, :, None, :, self.window])
+        longest = max(self.tails)
         self.seen = None
-        if min(self.tails) < max(self.tails):
-            lengths = torch.tensor(self.tails, device=device)[:, None, None, None] + 1
-            self.seen = torch.arange(max(self.tails) + 1, device=device) < lengths
+        if min(self.tails) < longest:
+            lengths = on_device(self.tails, device)[:, None, None, None] + 1
+            self.seen = torch.arange(longest + 1, device=device) < lengths
+        self.earlier = _by_layer(self._tails(longest)) if longest else []
         self.clipped = self.memory.clipped and not branch.packed
         if branch.packed:
             end = branch.first_position + first.start
             before = [torch.arange(end - layout.block_size * count, end, device=device) for count in self.counts]
             self.to_pack = rotary.at(torch.cat(before).clamp(min=0), dtype)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, ...]:
-        """As :meth:`Pass.attend`; also rotated keys and queries, log-sum-exp, chosen blocks and all blocks' scores."""
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """As :meth:`Pass.attend`; keeps what the layer found until :meth:`found`."""
         rows, heads, length, _ = query.shape
-        local, rotated = self.to_place(torch.cat((query, key), 1)).split((heads, key.shape[1]), 1)
+        turned = self.to_place(torch.cat((query, key), 1))
+        # With far blocks, the second half is rotated to the edge of the window.
+        near, edge = turned.unbind(0) if self.n_far else (turned, None)
+        local, rotated = near.split((heads, key.shape[1]), 1)
         parts = []
-        window = self.branches[0].window[layer, :, None, :, self.window]
-        if window.shape[3]:
+        keys, values = self.shared[layer]
+        if keys.shape[2] and rows == 1:
+            parts.append(grouped(local, keys, values, scaling))
+        elif keys.shape[2]:
             # All rows see the same keys here, so their tokens can be treated as tokens of one row.
-            out, lse = fused(Segment(local.transpose(0, 1).flatten(1, 2)[None], *window), scaling)
-            parts.append(tuple(x[0].unflatten(1, (rows, length)).transpose(0, 1) for x in (out, lse)))
+            together = local.transpose(0, 1).flatten(1, 2)[None]
+            of_tokens = grouped(together, keys, values, scaling)
+            parts.append(tuple(x[0].unflatten(2, (rows, length)).movedim(2, 0) for x in of_tokens))
         parts.append(self._tail(layer, local, rotated, value, scaling))
-        chosen = torch.zeros(rows, 0, dtype=torch.long, device=query.device)
-        scores = self.memory.representatives[layer].new_zeros(rows, 0)
+        retrieved = ()
         if self.n_far:
-            edge, branch = self.to_edge(query), self.branches[0]
-            # Blocks that left the window after the document are scored by what their branches hold.
-            if self.memory.settings.representatives == TOKENS:
-                count = min(self.n_far, max(0, branch.n_whole))
-                later = [branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole].flatten(1, 2)]
-            else:
-                count = min(self.n_far, branch.n_scored)
-                left = self.n_far - count
-                later = [torch.stack([each.representatives[layer, :, :left] for each in self.branches])] if left else []
-            scores = self.memory.scores(layer, edge, count, *later)
+            edge = edge[:, :heads]
+            scores = self._scores(layer, edge)
             chosen = best(scores, self.most)
             if min(self.counts) < max(self.counts):
                 # The best come first, because a row of a smaller budget sees only the first ones.
                 chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
             parts.append(self._far(layer, edge if self.clipped else local, chosen, scaling))
-        out, lse = merged(parts)
-        return out, rotated, local, lse, chosen, scores
+            retrieved = chosen, scores
+        out, lses = mixture(parts)
+        self._layers.append((rotated, local, lses, *retrieved))
+        return out.flatten(1, 2)
+
+    def _tails(self, longest: int) -> Tensor:
+        """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window."""
+        start, tails = self.window.stop, []
+        for branch, count in zip(self.branches, self.tails, strict=True):
+            tail = branch.window[:, :, :, start : start + count]
+            tails.append(pad(tail, (0, 0, 0, longest - count)) if count < longest else tail)
+        return torch.stack(tails, 2) if len(tails) > 1 else tails[0][:, :, None]
+
+    def found(self, most: int, captures: Mapping[str, Callable]) -> _Found:
+        """What all layers found; ``chosen`` has ``most`` blocks a row, and ``captures`` record the retrieval."""
+        rotated, query, lses, *retrieved = (torch.stack(column) for column in zip(*self._layers, strict=True))
+        lse = (lses[:, 0] if lses.shape[1] == 1 else lses.logsumexp(1)).flatten(2, 3)
+        layers, rows = lse.shape[:2]
+        if not retrieved:
+            chosen = torch.zeros(layers, rows, most, dtype=torch.long, device=lse.device)
+            scores = self.memory.representatives[0].new_zeros(layers, rows, most)
+            return _Found(rotated, query, lse, chosen, scores, {name: lse.new_zeros(layers, rows) for name in captures})
+        chosen, of_all = retrieved
+        captured = {}
+        for name, capture in captures.items():
+            captured[name] = capture(of_all.flatten(0, 1), self.n_far, self.scale).view(layers, rows)
+        scores = of_all.gather(2, chosen)
+        if room := most - chosen.shape[2]:
+            # A group that retrieves fewer blocks is padded with block 0; no step of the group sees the padding.
+            chosen, scores = pad(chosen, (0, room)), pad(scores, (0, room))
+        return _Found(rotated, query, lse, chosen, scores, captured)
+
+    def _scores(self, layer: int, edge: Tensor) -> Tensor:
+        """Retrieval scores [R, n_far] for queries at the edge of the window.
+
+        Blocks that left the window after the document are scored by what their branches hold.
+        """
+        branch = self.branches[0]
+        if self.memory.settings.representatives == TOKENS:
+            count = min(self.n_far, max(0, branch.n_whole))
+            keys = branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole]
+            return self.memory.scores(layer, edge, count, keys.flatten(1, 2))
+        count = min(self.n_far, branch.n_scored)
+        left = self.n_far - count
+        if not left:
+            return self.memory.scores(layer, edge, count)
+        later = [each.representatives[layer, :, :left] for each in self.branches]
+        return self.memory.scores(layer, edge, count, later[0][None] if len(later) == 1 else torch.stack(later))
 
     def _tail(self, layer: int, local: Tensor, rotated: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         """Attention to the tokens of this pass and, if T is 1, to each branch's tokens after the shared window."""
-        if self.size > 1:
-            return fused(Segment(local, rotated, value, causal=True), scaling)
-        new, start = torch.stack((rotated, value)), self.window.stop
-        pairs = new.new_zeros(*new.shape[:3], max(self.tails) + 1, new.shape[4])
-        pairs[:, :, :, :1] = new
-        for row, (branch, count) in enumerate(zip(self.branches, self.tails, strict=True)):
-            pairs[:, row, :, 1 : count + 1] = branch.window[layer, :, :, start : start + count]
-        return attention([Segment(local, *pairs, self.seen)], scaling)
+        if self.size > 1 or not self.earlier:
+            return grouped(local, rotated, value, scaling, causal=self.size > 1)
+        keys, values = self.earlier[layer]
+        keys = torch.cat((rotated, keys), 2)
+        values = torch.cat((value, values), 2)
+        if self.seen is None:
+            return grouped(local, keys, values, scaling)
+        out, lse = attention([Segment(local, keys, values, self.seen)], scaling)
+        groups = keys.shape[1]
+        return out.unflatten(1, (groups, -1)), lse.unflatten(1, (groups, -1))
 
     def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         """Attention to the initial tokens and each row's best blocks; rows of equally many blocks attend together."""
-        branch, ids = self.branches[0], torch.cat((self.initial.expand(len(chosen), -1), chosen), 1)
-        if min(self.counts) < max(self.counts):
+        branch = self.branches[0]
+        ids = torch.cat((self.initial, chosen), 1)
+        alike = min(self.counts) == max(self.counts)
+        if alike:
+            ids = ids.flatten()
+        else:
             rows = zip(ids, self.counts, strict=True)
             ids = torch.cat([row[:count].sort().values for row, count in rows])
-        else:
-            ids = ids.flatten()
         pairs = self.memory.place(branch.blocks(layer, ids, self.n_far), ids)
         if branch.packed:
             pairs = torch.stack((self.to_pack(pairs[0]), pairs[1]))
+        if alike:
+            return self._to_blocks(query, pairs, scaling)
         results, row, at = [], 0, 0
-        for count, alike in groupby(self.counts):
-            n_rows = len(list(alike))
+        for count, same in groupby(self.counts):
+            n_rows = len(list(same))
             end = at + n_rows * count * self.memory.block_size
-            # The first initial block may begin with padding before the text.
-            far = pairs[:, :, at:end].unflatten(2, (n_rows, -1)).transpose(1, 2)[..., self.memory.layout.skipped :, :]
-            results.append(fused(Segment(query[row : row + n_rows], *far), scaling))
+            results.append(self._to_blocks(query[row : row + n_rows], pairs[:, :, at:end], scaling))
             row, at = row + n_rows, end
-        return results[0] if len(results) == 1 else tuple(torch.cat(column) for column in zip(*results, strict=True))
+        return tuple(torch.cat(column) for column in zip(*results, strict=True))
+
+    def _to_blocks(self, query: Tensor, pairs: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention of rows [R, H, T, D] to equally many blocks each, whose ``pairs`` are [2, G, R * n, D]."""
+        far = pairs.unflatten(2, (len(query), -1)).transpose(1, 2)
+        if skipped := self.memory.layout.skipped:
+            # The first initial block begins with padding before the text.
+            far = far[..., skipped:, :]
+        keys, values = far.unbind(0)
+        return grouped(query, keys, values, scaling)
+
+
+def _by_layer(pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values [R, G, n, D] of each layer, from both of all layers, [layers, 2, R, G, n, D]."""
+    keys, values = pairs.unbind(1)
+    return list(zip(keys.unbind(0), values.unbind(0), strict=True))

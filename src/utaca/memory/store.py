@@ -47,7 +47,7 @@ class Store:
         return self._window[:, :, start - self._start : end - self._start]
 
     def blocks(self, ids: Tensor) -> Tensor:
-        """Keys and values [2, G, k, block_size, D] of the blocks ``ids`` [k], in the order of ``ids``, on the device.
+        """Keys and values [2, G, k * block_size, D] of the blocks ``ids`` [k], in their order, on the device.
 
         The initial tokens are the blocks below 0; the entries before the text, see :attr:`Layout.skipped`, have
         arbitrary values.
@@ -59,4 +59,4 @@ class Store:
             blocks = torch.index_select(self._rows, 0, wanted, out=blocks).to(self._device, non_blocking=True)
         else:
             blocks = self._rows.index_select(0, wanted)
-        return blocks.view(*self.tokens.shape[:2], len(ids), *self._rows.shape[1:])
+        return blocks.view(*self.tokens.shape[:2], -1, self._rows.shape[2])

@@ -8,7 +8,7 @@ arrive unrotated and the object can rotate them to any positions (InfLLM's clipp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -117,6 +117,13 @@ def _attention(
 AttentionInterface.register(ATTENTION, _attention)
 
 
+def on_device(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Whole numbers as a tensor [n] on a device; the host does not wait for a GPU, which copies from pinned memory."""
+    if device.type == "cpu":
+        return torch.tensor(numbers)
+    return torch.tensor(numbers, pin_memory=True).to(device, non_blocking=True)
+
+
 class Rotary:
     """Tables of a model's rotary ``embedding``, by which a caller rotates queries and keys to any positions.
 
@@ -128,11 +135,13 @@ class Rotary:
     def __init__(self, embedding: nn.Module, device: torch.device) -> None:
         self._embedding, self._device = embedding, device
         self._tables = self._compute(1024)
+        self._converted: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     def reserve(self, length: int) -> None:
         """Extend the tables to all positions below ``length``; the caller of a pass knows its largest position."""
         if length > len(self._tables[0]):
             self._tables = self._compute(length)
+            self._converted.clear()
 
     def _compute(self, length: int) -> tuple[Tensor, Tensor]:
         """Cosines and sines [length, R] of the R rotated dimensions; the first R / 2 sines are negated."""
@@ -149,11 +158,34 @@ class Rotary:
         assertion of the device instead).
         """
         if isinstance(positions, range):
-            if positions.stop > len(self._tables[0]):
-                raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first")
+            self._check(positions.stop)
             positions = slice(positions.start, positions.stop)
-        cos, sin = (table[positions].to(dtype) for table in self._tables)
+        cos, sin = (table[positions] for table in self._in(dtype))
         return Rotation(cos, sin)
+
+    def behind(self, starts: Sequence[int], length: int, dtype: torch.dtype) -> Rotation:
+        """Build the rotation of several rows, each to the ``length`` positions from one of ``starts`` on.
+
+        It rotates tensors [rows, heads, length, D]. The host knows the starts, so that nothing is copied to the device.
+        """
+        self._check(max(starts) + length)
+        tables = self._in(dtype)
+        if len(starts) == 1:
+            cos, sin = (table[starts[0] : starts[0] + length][None, None] for table in tables)
+        else:
+            cos, sin = (torch.stack([table[start : start + length] for start in starts])[:, None] for table in tables)
+        return Rotation(cos, sin)
+
+    def _check(self, length: int) -> None:
+        if length > len(self._tables[0]):
+            raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first")
+
+    def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """The tables in a type, converted once."""
+        if dtype not in self._converted:
+            cos, sin = self._tables
+            self._converted[dtype] = cos.to(dtype), sin.to(dtype)
+        return self._converted[dtype]
 
     def __call__(self, x: Tensor, positions: Tensor | range) -> Tensor:
         """Rotate ``x`` [..., T, D] to ``positions``, see :meth:`at`."""
@@ -166,9 +198,15 @@ class Rotation:
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self._cos, self._sin = cos, sin
 
+    def beside(self, other: Rotation) -> Rotation:
+        """This rotation and ``other`` at once: a tensor becomes two, along a new first dimension."""
+        cos = torch.stack((self._cos, other._cos.expand_as(self._cos)))
+        return Rotation(cos, torch.stack((self._sin, other._sin.expand_as(self._sin))))
+
     def __call__(self, x: Tensor) -> Tensor:
         """Rotate the first R dimensions of ``x`` [..., T, D] and keep the other dimensions unchanged."""
         turning = self._cos.shape[-1]
         if turning < x.shape[-1]:
-            return torch.cat((self(x[..., :turning]), x[..., turning:]), -1)
+            turned = self(x[..., :turning])
+            return torch.cat((turned, x[..., turning:].expand(*turned.shape[:-1], -1)), -1)
         return torch.addcmul(x * self._cos, x.roll(turning // 2, -1), self._sin)

@@ -24,7 +24,7 @@ from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
-from utaca.settings.machine import promised_gpu
+from utaca.settings.machine import gib, promised_gpu
 from utaca.settings.schema import ReaderSettings
 
 # Rotary types whose frequencies do not depend on the input's length, so that keys can be rotated to any position.
@@ -36,13 +36,33 @@ _BUFFER = "inv_freq"
 
 def check_settings(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` if torch sees no GPU, but the device is ``cuda``, or ``auto`` in a Slurm GPU job."""
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        raise UserError("reader.device=cuda, but no CUDA device is visible; set reader.device=auto or cpu")
-    if settings.device == "auto" and promised_gpu() and not torch.cuda.is_available():
-        # On a CPU, the reader would be so slow that Slurm stops the job at its time limit.
+    # With ``auto`` on a CPU, the reader would be so slow that Slurm stops the job at its time limit.
+    promised = settings.device == "auto" and promised_gpu()
+    if not (settings.device == "cuda" or promised) or torch.cuda.is_available():
+        return
+    fault = "reader.device=cuda, but no CUDA device is visible"
+    if promised:
+        fault = "Slurm gave this job a GPU, but torch sees no CUDA device"
+    way = "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
+    if torch.version.cuda is None:
+        fault += f": torch {torch.__version__} is built without CUDA"
+        way = "install a torch for CUDA (docs/install.md#another-torch)"
+    raise UserError(f"{fault}; {way}, or set reader.device=cpu")
+
+
+def check_gpu(settings: ReaderSettings, weights: int) -> None:
+    """Raise :class:`UserError` if the GPU cannot compute in a reader's type, or cannot hold its ``weights``, in bytes.
+
+    This opens the current GPU.
+    """
+    reader = f"reader {settings.name}"
+    if settings.dtype == "bfloat16" and torch.cuda.get_device_capability() < (8, 0):
+        raise UserError(f"{reader} needs a GPU from Ampere on, which has bfloat16; set reader.dtype=float32")
+    free, total = torch.cuda.mem_get_info()
+    if weights > free:
         raise UserError(
-            "Slurm gave this job a GPU, but torch sees no CUDA device; install a torch for CUDA (docs/install.md), or "
-            "set reader.device=cpu"
+            f"{reader} has {gib(weights)} of weights, but {gib(free)} of the GPU's {gib(total)} are free; end what "
+            "else uses the GPU, or take a smaller reader"
         )
 
 

@@ -18,6 +18,10 @@ class Family:
     The models of the family must call the attention function that their config names, and compute logits by the head's
     matrix alone. The models must rotate the first R dimensions of a query or key, dimension i together with dimension
     i + R / 2; R is the width of the tables of ``rotary``. ``docs/extending.md`` says how to add and test a family.
+
+    ``like_llama`` lets layers run in a shorter form (:mod:`utaca.readers.shortcuts`). Their modules must then have
+    Llama's names and do what Llama's do: project, normalise each head if there are ``q_norm`` and ``k_norm``, rotate,
+    attend and project; multiply two projections, one of them activated, and project; divide by the root mean square.
     """
 
     body: str = "model"
@@ -28,6 +32,7 @@ class Family:
     embedding: str = "embed_tokens"
     rotary: str = "rotary_emb"
     head: str = "lm_head"
+    like_llama: bool = False
 
     def parts(self, model: nn.Module) -> Parts:
         """Look up the modules of ``model``."""
@@ -62,5 +67,7 @@ class Parts:
     head: nn.Linear
 
 
-FAMILIES = {"llama": Family(), "mistral": Family(), "qwen2": Family(), "qwen3": Family()}
+_LIKE_LLAMA = Family(like_llama=True)
+
+FAMILIES = {"llama": _LIKE_LLAMA, "mistral": _LIKE_LLAMA, "qwen2": _LIKE_LLAMA, "qwen3": _LIKE_LLAMA}
 """Adapters by ``model_type``."""

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
 from os import PathLike
@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import IO
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from utaca.errors import UserError, in_a_sentence
 from utaca.readers import files, gguf
 from utaca.readers.attention import ATTENTION, Attending, Rotary
-from utaca.readers.checks import check, check_names, check_numbers, end_tokens
+from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
 from utaca.readers.families import FAMILIES
 from utaca.readers.prompts import Prompts
+from utaca.readers.shortcuts import shorten
 from utaca.settings.checks import build_reader
 from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, take_gpu, visible_gpus
 from utaca.settings.schema import MemorySettings, ReaderSettings
@@ -40,7 +41,10 @@ class Reader:
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
         self.model, self.tokenizer, self.settings = model, tokenizer, settings
         config = model.config
-        self._parts = FAMILIES[config.model_type].parts(model)
+        family = FAMILIES[config.model_type]
+        self._parts = family.parts(model)
+        if family.like_llama:
+            shorten(self._parts)
         self.layers = self._parts.layers
         self.sizes = Sizes.of(config.to_dict())
         self.width, self.shape = self.sizes.hidden, self.sizes[:4]
@@ -126,26 +130,33 @@ class Reader:
 
     def forward(self, tokens: Tensor, attending: Attending) -> Tensor:
         """Compute the last hidden states [B, T, D] of tokens [B, T] under ``attending``."""
-        positions = tokens.new_zeros(1, tokens.shape[1])
-        return self._parts.body(tokens, position_ids=positions, use_cache=False, attending=attending).last_hidden_state
+        return self.norm(self._run(self.layers, self.embed(tokens), attending))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Input [T, D] of the first layer for tokens [T]."""
+        """Input [..., T, D] of the first layer for tokens [..., T]."""
         return self._parts.embedding(tokens)
 
     def through(self, layers: slice, hidden: Tensor, attending: Attending) -> Tensor:
         """Run ``hidden`` [T, D] through a slice of the ``layers``; return the output [T, D] of the last of these."""
-        hidden = hidden[None]
-        zero = torch.zeros(1, 1, dtype=torch.long, device=hidden.device)
-        unturned = self._parts.rotary(hidden, zero)
-        for layer in self.layers[layers]:
+        return self._run(self.layers[layers], hidden[None], attending)[0]
+
+    def _run(self, layers: Iterable[nn.Module], hidden: Tensor, attending: Attending) -> Tensor:
+        """Run ``hidden`` [B, T, D] through ``layers``, at position zero."""
+        zero, unturned = self._at_zero
+        for layer in layers:
             hidden = layer(
                 hidden, position_ids=zero, position_embeddings=unturned, use_cache=False, attending=attending
             )
-        return hidden[0]
+        return hidden
+
+    @cached_property
+    def _at_zero(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Position zero [1, 1], and cosine and sine [1, 1, R] of the rotation to it."""
+        zero = torch.zeros(1, 1, dtype=torch.long, device=self.device)
+        return zero, self._parts.rotary(torch.empty(0, dtype=self.dtype, device=self.device), zero)
 
     def norm(self, hidden: Tensor) -> Tensor:
-        """Normalise the output [T, D] of the last layer to the last hidden states [T, D]."""
+        """Normalise the output [..., T, D] of the last layer to the last hidden states [..., T, D]."""
         return self._parts.norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -242,8 +253,7 @@ def load(settings: ReaderSettings) -> Reader:
         keep_freed_memory()
     else:
         own_gpu()
-        if settings.dtype == "bfloat16" and torch.cuda.get_device_capability() < (8, 0):
-            raise UserError(f"{where} is for a GPU from Ampere on, which has bfloat16; set reader.dtype=float32")
+        check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
     with in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
         model, about = AutoModelForCausalLM.from_pretrained(

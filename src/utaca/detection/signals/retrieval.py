@@ -10,11 +10,12 @@ from torch import Tensor
 from utaca.detection.signal import Signal, mean_of_layers
 
 
-def diffuseness(scores: Tensor, n_far: int, scale: float) -> Tensor:
+def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
     """Normalised entropy [R] of one layer's ``scores`` [R, blocks] of ``n_far`` far blocks."""
     logs = (scores / scale).log_softmax(-1)
     entropy = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1)
-    count = torch.as_tensor(n_far, dtype=logs.dtype, device=logs.device)
+    # A number becomes a tensor by a kernel: a copy from the host would make it wait.
+    count = n_far.to(logs.dtype) if isinstance(n_far, Tensor) else logs.new_full((), n_far)
     return torch.where(count > 1, entropy / count.clamp(min=2).log(), 0.0)
 
 
