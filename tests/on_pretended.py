@@ -29,7 +29,8 @@ from utaca.settings import schema  # noqa: E402
 
 EVERY_CASE, FEW_CASES = ("llama",), ("tiny", "qwen2", "qwen3")
 LAYERS = 32
-NEW = 22
+LENGTH, NEW = 1008, 22
+"""Tokens of the document, and of an answer, during which a block leaves the window."""
 
 
 def show(row: dict[str, Any]) -> None:
@@ -45,7 +46,7 @@ def cases() -> None:
         events.clear()
 
 
-def narrow_reader(storage: str) -> Reader:
+def narrow_reader(storage: str, graphs: bool) -> Reader:
     """A reader with the layers and heads of Llama-3.1-8B: width changes no count of operations."""
     config = LlamaConfig(
         vocab_size=4096,
@@ -58,7 +59,8 @@ def narrow_reader(storage: str) -> Reader:
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION, dtype=torch.bfloat16)
     memory = schema.MemorySettings(n_init=32, n_local=256, prefill_chunk=256, storage=storage)
-    settings = schema.ReaderSettings(name="narrow", path="", device="cpu", dtype="bfloat16", memory=memory)
+    about = {"name": "narrow", "path": "", "device": "cpu", "dtype": "bfloat16", "graphs": graphs}
+    settings = schema.ReaderSettings(**about, memory=memory)
     tokenizer = utaca.load_reader("tiny", device="cpu").tokenizer
     model = pretended.move(model.eval().requires_grad_(False))
     with pretended.device():
@@ -67,14 +69,14 @@ def narrow_reader(storage: str) -> Reader:
     return reader
 
 
-def steps(storage: str) -> None:
+def steps(storage: str, *, graphs: bool = False) -> None:
     """Print what each decoding step starts: kernels, operations of the host with views, and waits."""
     detector = pretended.move(Detector(schema.DetectorSettings(), 256).eval())
     never = Replayed(Detected(detector), dict.fromkeys(range(NEW), False))
     points = {"InfLLM": {"budget": 16}, "UT-ACA": {"budget": 32, "policy": utaca.Set(16), "trigger": never}}
-    reader = narrow_reader(storage)
+    reader = narrow_reader(storage, graphs)
     with pretended.device():
-        memory = utaca.prefill(reader, torch.randint(4096, (1000,)))
+        memory = utaca.prefill(reader, torch.randint(4096, (LENGTH,)))
         for name, options in points.items():
             batch = utaca.Batch()
             batch.add(utaca.Decoding(memory, "what is it", max_new_tokens=NEW, **options))
@@ -83,7 +85,7 @@ def steps(storage: str) -> None:
                 committed = batch.step()
                 if committed:
                     events = pretended.EVENTS
-                    about = {"step": name, "storage": storage, "kernels": events.kernels.total()}
+                    about = {"step": name, "storage": storage, "graphs": graphs, "kernels": events.kernels.total()}
                     show(about | {"operations": events.operations, "waits": dict(events.waits)})
 
 
@@ -91,3 +93,4 @@ if __name__ == "__main__":
     cases()
     steps("device")
     steps("host")
+    steps("device", graphs=True)

@@ -53,6 +53,40 @@ _pinned: set[int] = set()
 """Addresses of the storages that count as pinned memory."""
 
 
+_tapes: list[list[tuple[Any, ...]]] = []
+"""What graphs under record have so far; empty unless one is recorded."""
+
+
+class Graph:
+    """A CUDA graph: operations that :func:`recording` noted, which a replay does again on the same memory.
+
+    The numbers and shapes of an operation stay those of the recording, as on CUDA. A replay counts as one kernel.
+    """
+
+    def __init__(self) -> None:
+        self.tape: list[tuple[Any, ...]] = []
+
+    def replay(self) -> None:
+        EVENTS.operations += 1
+        EVENTS.kernels["graph"] += 1
+        for func, args, kwargs, result, writes in self.tape:
+            again = _computed(func, _mapped(_held, args), {name: _mapped(_held, x) for name, x in kwargs.items()})
+            if writes:
+                continue
+            for old, new in zip(_tensors([result]), _tensors([again]), strict=True):
+                _held(old).copy_(new)
+
+
+@contextmanager
+def recording(graph: Graph, **_: Any) -> Iterator[None]:
+    """As ``torch.cuda.graph``: operations of the device are noted, and whatever makes the host wait is refused."""
+    _tapes.append(graph.tape)
+    try:
+        yield
+    finally:
+        _tapes.pop()
+
+
 @dataclass
 class Events:
     """What happened on the device: ``waits`` of the host and ``kernels``, by their cause, and operations in all."""
@@ -124,6 +158,7 @@ def install() -> None:
         _LIBRARY.impl(name, _never_called, "PrivateUse1")
     torch.inference_mode = _NoGrad
     torch.cuda.synchronize = lambda *_: _wait("synchronize")
+    torch.cuda.CUDAGraph, torch.cuda.graph = Graph, recording
 
 
 @contextmanager
@@ -189,6 +224,8 @@ def _never_called(*_: Any) -> None:
 
 def _wait(kind: str) -> None:
     """Note that the host waits, and where in the package."""
+    if _tapes:
+        raise RuntimeError(f"operation not permitted while a graph is recorded: {kind}")
     frame = sys._getframe(1)
     while frame.f_back and not any(part in frame.f_code.co_filename for part in _CALLERS):
         frame = frame.f_back
@@ -227,8 +264,12 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return _pin(result)
     written = kwargs.get("out", args[0] if func._schema.name.endswith("_") else None)
     if written is not None and not isinstance(result, tuple | list):
+        _note(func, args, kwargs, written, True)
         return written
-    return _mapped(lambda x: DeviceTensor(x) if type(x) is Tensor else x, result) if to_device else result
+    made = _mapped(lambda x: DeviceTensor(x) if type(x) is Tensor else x, result) if to_device else result
+    if _kernel(func):
+        _note(func, args, kwargs, made, False)
+    return made
 
 
 def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -250,12 +291,23 @@ def _copied(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             _wait("copy to the device" if to_device else "copy to the host")
     if to_device or isinstance(source, DeviceTensor):
         _count(func)
+    if _tapes and not (to_device and isinstance(source, DeviceTensor)):
+        raise RuntimeError("a graph must not copy between host and device: it would repeat the memory of today")
     if func is aten.copy_.default:
         _held(target).copy_(_held(source))
+        _note(func, args, kwargs, target, True)
         return target
     # A copy, even where the type stays as it is: the device has memory of its own.
     result = aten._to_copy.default(_held(source), **kwargs)
-    return DeviceTensor(result) if to_device else result
+    made = DeviceTensor(result) if to_device else result
+    _note(func, args, kwargs, made, False)
+    return made
+
+
+def _note(func: Any, args: Any, kwargs: dict[str, Any], result: Any, writes: bool) -> None:
+    """Add an operation to the graph under record, if there is one; ``writes``: into memory that was there before."""
+    if _tapes:
+        _tapes[-1].append((func, args, kwargs, result, writes))
 
 
 def _refuse_mixed(func: Any, tensors: list[Tensor]) -> None:

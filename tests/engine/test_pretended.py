@@ -31,8 +31,8 @@ ONCE_A_PROMPT = {
 READ = "tolist at token_reader.py:_on_host"
 FETCHED = "copy to the host at store.py:blocks"
 LAYERS = {"llama": 2, "qwen2": 2, "qwen3": 2, "tiny": 6}
-KERNELS, OPERATIONS = 2622, 5337
-"""What one step of UT-ACA started at the shape of Llama-3.1-8B before these tests were there (commit 532dabc)."""
+BEFORE = {"InfLLM": (2585, 5277), "UT-ACA": (2622, 5337)}
+"""Kernels, and operations of the host, of one such step before these tests were there (commit 532dabc)."""
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,10 @@ def test_answers_are_the_cpu_s(rows: list[Row]) -> None:
     differing = [f"{row['reader']} {row['dtype']} {row['storage']} {row['case']}: {row['note']}" for row in rows]
     differing = [line for line, row in zip(differing, rows, strict=True) if not row["exact"]]
     assert not differing
-    compared = sum(row["tokens"] for row in rows)
-    assert sum(row["equal"] for row in rows) > 0.99 * compared, "ties are few"
+    assert all(row["equal"] == row["tokens"] for row in rows if row["dtype"] == "float32")
+    ordinary = [row for row in rows if row["dtype"] == "bfloat16" and not row["case"].startswith("graph: ")]
+    equal, compared = (sum(row[name] for row in ordinary) for name in ("equal", "tokens"))
+    assert equal > 0.95 * compared, "decisions that hang on rounding are few"
 
 
 def test_every_case_ran_in_both_types_and_places(rows: list[Row]) -> None:
@@ -72,7 +74,7 @@ def test_every_case_ran_in_both_types_and_places(rows: list[Row]) -> None:
     assert of_llama["float32", "device"] == of_llama["bfloat16", "device"]
     assert len(of_llama["float32", "device"]) > 40
     missing = of_llama["float32", "device"] - of_llama["float32", "host"]
-    assert all(name.startswith(("method: ", "UT-ACA on ", "memory: all tokens")) for name in missing)
+    assert all(name.startswith(("method: ", "UT-ACA on ", "memory: all tokens", "graph: ")) for name in missing)
     assert {row["reader"] for row in rows} == {"llama", "tiny", "qwen2", "qwen3"}
 
 
@@ -96,22 +98,35 @@ def test_host_storage_waits_once_more_for_each_layer_of_a_pass(rows: list[Row]) 
             assert 0 < fetched <= layers * row["model_passes"], row
 
 
-@pytest.mark.parametrize(("storage", "waits"), [("device", 1), ("host", 33)])
-def test_a_step_waits_for_its_token(steps: list[Row], storage: str, waits: int) -> None:
-    found = [sum(row["waits"].values()) for row in steps if row["storage"] == storage]
-    assert len(found) == 2 * 22
-    assert set(found) == {waits}
+@pytest.mark.parametrize(
+    ("storage", "graphs", "waits"), [("device", False, 1), ("device", True, 1), ("host", False, 33)]
+)
+def test_a_step_waits_for_its_token(steps: list[Row], storage: str, graphs: bool, waits: int) -> None:
+    of_this = [row for row in steps if (row["storage"], row["graphs"]) == (storage, graphs)]
+    assert len(of_this) == 2 * 22
+    assert {sum(row["waits"].values()) for row in of_this} == {waits}
 
 
 @pytest.mark.parametrize("storage", ["device", "host"])
 def test_a_step_starts_half_the_kernels_that_it_did(steps: list[Row], storage: str) -> None:
-    of_points = {row["step"]: [] for row in steps}
-    for row in steps:
-        if row["storage"] == storage:
-            of_points[row["step"]].append(row)
-    for name, found in of_points.items():
-        assert median(row["kernels"] for row in found) <= 0.53 * KERNELS, name
-        assert median(row["operations"] for row in found) <= 0.6 * OPERATIONS, name
+    ordinary = [row for row in steps if row["storage"] == storage and not row["graphs"]]
+    for name, found in _by_point(ordinary).items():
+        kernels, operations = BEFORE[name]
+        # The fewest: once a block has left the window after the document, steps also look at that one.
+        assert min(row["kernels"] for row in found) <= 0.5 * kernels, name
+        assert min(row["operations"] for row in found) <= 0.51 * operations, name
+
+
+def test_a_replayed_step_starts_few_kernels(steps: list[Row]) -> None:
+    for name, found in _by_point([row for row in steps if row["graphs"]]).items():
+        # The first step records the graph.
+        later = found[1:]
+        assert median(row["kernels"] for row in later) < 70, name
+        assert median(row["operations"] for row in later) < 140, name
+
+
+def _by_point(steps: list[Row]) -> dict[str, list[Row]]:
+    return {name: [row for row in steps if row["step"] == name] for name in ("InfLLM", "UT-ACA")}
 
 
 # The device itself

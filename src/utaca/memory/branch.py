@@ -28,6 +28,7 @@ from utaca.memory.attention import (
     represented,
     token_scores,
 )
+from utaca.memory.graph import Results, StepGraph, suits
 from utaca.memory.store import Store
 from utaca.readers.attention import Output, Step, on_device
 from utaca.readers.load import Reader
@@ -80,7 +81,7 @@ class BlockMemory:
         if not self.clipped:
             # Blocks at true positions stand for full attention, so the question must see all blocks too.
             question_budget = self.layout.blocks(len(self) + len(prompt))
-        branch = Branch(self, len(prompt) + new, captures)
+        branch = Branch(self, len(prompt) + new, captures, budget)
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]
 
@@ -132,9 +133,17 @@ class Branch:
     leave the window after the document, the branch holds ``representatives`` [layers, G * D, blocks] and their tokens'
     ``attention_mass`` [layers, G, tokens], which begins at index ``mass_start`` of the window. ``tail`` [layers, 2, G,
     blocks, block_size, D] has the unrotated keys and values of the blocks that the document does not hold whole.
+
+    ``graph`` runs steps of one token under at most ``most`` blocks, if the reader's settings want graphs.
     """
 
-    def __init__(self, memory: BlockMemory, capacity: int, captures: Mapping[str, Callable] | None = None) -> None:
+    def __init__(
+        self,
+        memory: BlockMemory,
+        capacity: int,
+        captures: Mapping[str, Callable] | None = None,
+        most: int = 0,
+    ) -> None:
         self.memory, self.reader, self.captures = memory, memory.reader, captures or {}
         self.capacity, self.length = capacity, 0
         layout, n = memory.layout, len(memory)
@@ -158,6 +167,7 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, n_tail, layout.block_size, width)
         n_massed = max(0, min(self.attention_mass.shape[2], local - self.mass_start))
         self.state_id: object = id(memory)
+        self.most, self.graph = most, None
         # Queries and log-sum-exps of committed steps whose attention mass is not added yet.
         self._queries: list[tuple[Tensor, Tensor]] = []
         tail_start = max(0, layout.first_token(self.n_whole))
@@ -181,7 +191,18 @@ class Branch:
     @staticmethod
     def run(steps: Sequence[BlockStep]) -> None:
         """Run steps of one size, on branches of one reader, in one pass of the model."""
-        Pass(steps)
+        if len(steps) == 1 and (graph := steps[0].state.graph_of(steps[0])):
+            graph.run(steps[0])
+        else:
+            Pass(steps)
+
+    def graph_of(self, step: BlockStep) -> StepGraph | None:
+        """The graph that runs a step of this branch; None if the step must run as an ordinary pass."""
+        if not suits(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.most:
+            return None
+        if self.graph is None:
+            self.graph = StepGraph(self, self.most)
+        return self.graph
 
     @torch.inference_mode()
     def commit(self, step: BlockStep) -> None:
@@ -250,7 +271,7 @@ class BlockStep(Step):
     Raises :class:`ValueError` if the branch has no room for the tokens.
     """
 
-    passed: Pass
+    passed: Pass | Results
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         super().__init__(branch, tokens, budget)

@@ -160,7 +160,7 @@ class Rotary:
         if isinstance(positions, range):
             self._check(positions.stop)
             positions = slice(positions.start, positions.stop)
-        cos, sin = (table[positions] for table in self._in(dtype))
+        cos, sin = (table[positions] for table in self.tables(dtype))
         return Rotation(cos, sin)
 
     def behind(self, starts: Sequence[int], length: int, dtype: torch.dtype) -> Rotation:
@@ -169,7 +169,7 @@ class Rotary:
         It rotates tensors [rows, heads, length, D]. The host knows the starts, so that nothing is copied to the device.
         """
         self._check(max(starts) + length)
-        tables = self._in(dtype)
+        tables = self.tables(dtype)
         if len(starts) == 1:
             cos, sin = (table[starts[0] : starts[0] + length][None, None] for table in tables)
         else:
@@ -180,8 +180,8 @@ class Rotary:
         if length > len(self._tables[0]):
             raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first")
 
-    def _in(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """The tables in a type, converted once."""
+    def tables(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines [positions, R] in a type; :meth:`reserve` may replace them by longer ones."""
         if dtype not in self._converted:
             cos, sin = self._tables
             self._converted[dtype] = cos.to(dtype), sin.to(dtype)

@@ -35,7 +35,8 @@ class Reader:
 
     ``layers`` are the layers of the model, first to last, ``sizes`` the model's sizes; ``width`` is the width of the
     residual stream and of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head).
-    ``before`` and ``after`` are the texts that the chat template writes before and after a user's text.
+    ``before`` and ``after`` are the texts that the chat template writes before and after a user's text. While it is
+    ``watched``, hooks look at its layers, so that a pass must run them.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
@@ -51,6 +52,7 @@ class Reader:
         self.rotary = Rotary(self._parts.rotary, self.device)
         self.prompts = Prompts(tokenizer)
         self.before, self.after = self.prompts.before, self.prompts.after
+        self.watched = False
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
@@ -185,10 +187,12 @@ class Reader:
         def note(layer: int) -> Callable[[object, object, Tensor], None]:
             return lambda _module, _inputs, output: None if output.isfinite().all() else faulty.append(layer)
 
+        self.watched = True
         hooks = [layer.register_forward_hook(note(number)) for number, layer in enumerate(self.layers)]
         try:
             run()
         finally:
+            self.watched = False
             for hook in hooks:
                 hook.remove()
         return min(faulty, default=len(self.layers))

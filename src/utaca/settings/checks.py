@@ -156,6 +156,16 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
             "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
             "from the device; set reader.memory.storage=device or representatives=attention_mass."
         )
+    apart = (
+        ("storage", memory.storage == "host", "device"),
+        ("representatives", memory.representatives == schema.TOKENS, "attention_mass"),
+        ("far_positions", memory.far_positions == schema.PACKED, schema.CLIPPED),
+        ("device", reader.device == "cpu", "cuda"),
+    )
+    for key, excluded, wanted in apart:
+        if reader.graphs and excluded:
+            where = "reader" if key == "device" else "reader.memory"
+            yield f"reader.graphs=true needs {where}.{key}={wanted}; set it, or leave reader.graphs out."
 
 
 def _window_faults(config: schema.Config) -> Iterator[str]:

@@ -175,6 +175,7 @@ class ReaderSettings:
     max_new_tokens: Whole = setting(64, minimum=1)
     memory: MemorySettings = setting(MemorySettings)
     positions: Whole = setting(0, minimum=0)
+    graphs: bool = setting(False)
     methods: dict[str, dict[str, Plain]] = setting({})
     bars: list[BarSettings] = setting([], transport=True)
 
