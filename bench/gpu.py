@@ -38,6 +38,7 @@ from gpu_parts import (
     LARGE_PARTS,
     PARTS,
     PREFILL,
+    REPLAYED_STEP,
     ROOT,
     SAME_STEP,
     SIZES,
@@ -45,6 +46,7 @@ from gpu_parts import (
     Clock,
     Lab,
     NotRun,
+    Point,
     Row,
     tidy,
 )
@@ -100,7 +102,8 @@ class PartReport(TypedDict):
 class Report(TypedDict):
     """A run: its machine, when it was started (ISO 8601), the minutes it had and the seconds it took, and its parts.
 
-    ``small``: it ran on the CPU in tiny sizes. ``parts`` has the parts that were asked for, by name.
+    ``small``: it ran on the CPU in tiny sizes. ``parts`` has the parts that were asked for, by name. ``bars`` has a row
+    for each :class:`Bar`, whose columns are texts: ``bar``, ``wanted``, ``measured``, ``met`` ("yes", "no" or "–").
     """
 
     machine: Machine
@@ -109,6 +112,7 @@ class Report(TypedDict):
     seconds: float
     small: bool
     parts: dict[str, PartReport]
+    bars: list[dict[str, str]]
 
 
 def here(small: bool) -> Machine:
@@ -227,6 +231,7 @@ class Run:
             seconds=0.0,
             small=small,
             parts={name: PartReport(status=NOT_RUN, why=ended, seconds=0.0, rows=[]) for name in parts},
+            bars=[],
         )
 
     def all(self) -> None:
@@ -293,6 +298,7 @@ class Run:
     def write(self) -> None:
         """Write the report as it is now."""
         self.report["seconds"] = round(time.monotonic() - self.started, 2)
+        self.report["bars"] = [bar.row(self.report) for bar in bars(self.report)]
         try:
             with atomic_path(self.out) as path:
                 path.write_text(json.dumps(self.report, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -327,16 +333,16 @@ class Bar:
     measured: Callable[[Report], float | None]
     least: bool = False
 
-    def row(self, report: Report) -> tuple[str, str, str, str]:
+    def row(self, report: Report) -> dict[str, str]:
         """The bar, what is wanted, what was measured, and whether that meets the bar."""
         figure = self.measured(report)
         wanted = "–" if self.limit is None else f"{'>=' if self.least else '<='} {self.limit:g} {self.unit}".rstrip()
-        if figure is None:
-            return self.what, wanted, "not measured", "–"
-        met = "–"
-        if self.limit is not None:
-            met = "yes" if (figure >= self.limit if self.least else figure <= self.limit) else "no"
-        return self.what, wanted, f"{figure:.3g} {self.unit}".rstrip(), met
+        measured, met = "not measured", "–"
+        if figure is not None:
+            measured = f"{figure:.3g} {self.unit}".rstrip()
+            if self.limit is not None:
+                met = "yes" if (figure >= self.limit if self.least else figure <= self.limit) else "no"
+        return {"bar": self.what, "wanted": wanted, "measured": measured, "met": met}
 
 
 PREFILL_S = {"H200": 6.0, "H100": 8.0}
@@ -358,6 +364,7 @@ def bars(report: Report) -> list[Bar]:
             "GiB",
             lambda run: size(run, "peak_gib", mean, HOST, **step),
         ),
+        Bar(f"a replayed step against an ordinary one, {FIXED_STEP.name}, behind {mean}", 1, "", replay_ratio),
         Bar(f"UT-ACA's step against InfLLM's, both K={FIXED_STEP.budget}, behind {mean}", 1.1, "", step_ratio),
         Bar(
             f"full attention's prefill of {LARGE.full[-1]} tokens against ours",
@@ -393,9 +400,19 @@ def inexact(report: Report) -> float | None:
 
 def step_ratio(report: Report) -> float | None:
     """How many times as long as a step of InfLLM a step of UT-ACA under as many blocks takes."""
-    ours = size(report, "median_ms", LARGE.paper, **SAME_STEP._asdict())
+    return _ratio(report, SAME_STEP)
+
+
+def replay_ratio(report: Report) -> float | None:
+    """How many times as long as an ordinary step of InfLLM one takes that is replayed from a CUDA graph."""
+    return _ratio(report, REPLAYED_STEP)
+
+
+def _ratio(report: Report, point: Point) -> float | None:
+    """How many times as long as :data:`FIXED_STEP` a step of another point takes."""
+    this = size(report, "median_ms", LARGE.paper, **point._asdict())
     base = size(report, "median_ms", LARGE.paper, **FIXED_STEP._asdict())
-    return ours / base if ours and base else None
+    return this / base if this and base else None
 
 
 def summary(report: Report) -> str:
@@ -404,7 +421,8 @@ def summary(report: Report) -> str:
     texts = [f"On {card}, {report['seconds']:.0f} s of {report['minutes']:g} minutes, at {report['started']}."]
     if report["small"]:
         texts.append("A small run: its times mean nothing.")
-    texts.append(markdown(("bar", "wanted", "measured", "met"), [bar.row(report) for bar in bars(report)]))
+    header = ("bar", "wanted", "measured", "met")
+    texts.append(markdown(header, [[bar.row(report)[column] for column in header] for bar in bars(report)]))
     for name, part in report["parts"].items():
         status = f"{part['status']}: {part['why']}" if part["why"] else part["status"]
         texts.append(f"## {name}\n\n{status}, {part['seconds']:.0f} s")

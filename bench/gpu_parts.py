@@ -69,21 +69,23 @@ class NotRun(utaca.UserError):
 class Point(NamedTuple):
     """An operating point: its method, its budget (K or K_max) and its policy, "" for a fixed budget.
 
-    ``every``: every so-many-th token is expanded; 0: none is.
+    ``every``: every so-many-th token is expanded; 0: none is. ``graphs``: steps are replayed (``reader.graphs``).
     """
 
     method: str
     budget: int
     policy: str = ""
     every: int = 0
+    graphs: bool = False
 
     @property
     def name(self) -> str:
         """The point in words."""
-        if not self.policy:
-            return f"InfLLM K={self.budget}"
-        expanded = f"1 of {self.every} expanded" if self.every else "none expanded"
-        return f"UT-ACA K_max={self.budget} {self.policy}, {expanded}"
+        name = f"InfLLM K={self.budget}"
+        if self.policy:
+            expanded = f"1 of {self.every} expanded" if self.every else "none expanded"
+            name = f"UT-ACA K_max={self.budget} {self.policy}, {expanded}"
+        return f"{name}, replayed" if self.graphs else name
 
     def options(self, bench: Bench) -> dict[str, Any]:
         """Options of an answer under this point."""
@@ -102,6 +104,9 @@ POINTS = [
 FIXED_STEP = Point("infllm", FIXED[-1])
 SAME_STEP = Point("utaca", 2 * FIXED[-1], f"set.{FIXED[-1]}")
 """A step of UT-ACA that retrieves as many blocks as :data:`FIXED_STEP`: what detector and policy add to it."""
+REPLAYED_STEP = FIXED_STEP._replace(graphs=True)
+REPLAYED = (REPLAYED_STEP, *(point._replace(graphs=True) for point in POINTS if point.policy and point.budget == 64))
+"""Points whose steps are also replayed from a CUDA graph."""
 
 
 @dataclass(frozen=True)
@@ -212,6 +217,7 @@ class SizeRow:
     budget: int | None = None
     policy: str | None = None
     every: int | None = None
+    graphs: bool | None = None
     seconds: float | None = None
     room_s: float | None = None
     tokens_per_s: float | None = None
@@ -418,6 +424,8 @@ class Lab:
 
     def answer(self, memory: BlockMemory, point: Point, storage: str) -> Answer:
         """Decode an answer under ``point``; each token is on the host before the next one is begun."""
+        reader = self.bench.reader
+        reader.settings = replace(reader.settings, graphs=point.graphs)
         tokens = []
         with PeakMemory(self.device) as peak:
             marks = [time.perf_counter()]
@@ -505,7 +513,8 @@ def _size(lab: Lab, clock: Clock, length: int, storage: str) -> Iterator[SizeRow
         floor=floor,
         floor_share=floor / reading.seconds,
     )
-    for point in (FIXED_STEP, SAME_STEP, *(each for each in POINTS if each != FIXED_STEP)):
+    replayed = REPLAYED if lab.device.type == "cuda" and storage == DEVICE else ()
+    for point in (FIXED_STEP, SAME_STEP, *replayed, *(each for each in POINTS if each != FIXED_STEP)):
         row = SizeRow(length=length, storage=storage, what=TOKEN, **point._asdict())
         row.note = clock.refusal(f"an answer under {point.name}", lab.seconds_to_answer(storage))
         if not row.note:
@@ -567,7 +576,7 @@ def _hold_against(row: FullRow, sizes_so_far: Sequence[Row]) -> None:
         if each["what"] == PREFILL and each["seconds"]:
             row.ours_prefill_s = each["seconds"]
             row.prefill_ratio = row.prefill_s / each["seconds"]
-        if (each["method"], each["budget"]) == (FIXED_STEP.method, FIXED_STEP.budget) and each["median_ms"]:
+        if all(each[name] == value for name, value in FIXED_STEP._asdict().items()) and each["median_ms"]:
             row.ours_median_ms = each["median_ms"]
             row.ours_peak_gib = each["peak_gib"]
             row.token_ratio = row.median_ms / each["median_ms"]

@@ -26,6 +26,11 @@ The first paragraph of a Markdown file behind its heading::
     <!-- quote {paragraph: quick/verdict.md} -->
     <!-- /quote -->
 
+What is known of GPUs: a sentence on which have run ``bench/gpu.py``, or a table of what they were held to, from the
+files that were saved as ``docs/snapshots/gpu/*.json``::
+
+    <!-- quote {gpu: sentence} -->**No GPU has run this code yet.**<!-- /quote -->
+
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
 :meth:`pandas.DataFrame.eval`. With ``across: set``, rows of equal ``row`` (a list of columns) are one row, whose other
 columns are named after the row's set: ``{score QA-4k}``. What a run has no figure for is a dash.
@@ -33,6 +38,7 @@ columns are named after the row's set: ``{score QA-4k}``. What a run has no figu
 
 import argparse
 import io
+import json
 import re
 import shutil
 import string
@@ -51,6 +57,8 @@ from utaca.reporting.render import MISSING
 SNAPSHOTS = Path("docs") / "snapshots"
 # Where in a run's results a quoted file may lie.
 FOLDERS = ("tables", "figures", "reader", "")
+# Runs of bench/gpu.py, a file each.
+GPUS = "gpu"
 # What tells of a saved run how it was made.
 ABOUT = ("run.yaml", "manifest.json")
 
@@ -66,7 +74,7 @@ def pages(root: Path) -> list[Path]:
 def quoted(text: str) -> set[str]:
     """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
     settings = [_settings(match) for match in _QUOTE.finditer(text)]
-    return set(map(_source, settings)) | set(_LINK.findall(text))
+    return {_source(each) for each in settings if "gpu" not in each} | set(_LINK.findall(text))
 
 
 def refill(text: str, snapshots: Path) -> str:
@@ -106,8 +114,10 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
-    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph"}:
-        raise UserError(f"a quotation names no table and no paragraph: {match[1]!r}")
+    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "gpu"}:
+        raise UserError(f"a quotation names no table and no paragraph, and is not of gpu: {match[1]!r}")
+    if settings.get("gpu", "table") not in ("table", "sentence"):
+        raise UserError(f"of gpu, table or sentence can be quoted: {match[1]!r}")
     return settings
 
 
@@ -116,6 +126,9 @@ def _source(settings: Mapping[str, Any]) -> str:
 
 
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
+    if "gpu" in settings:
+        runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((snapshots / GPUS).glob("*.json"))]
+        return _gpus(runs) if settings["gpu"] == "sentence" else _bars(runs)
     name = _source(settings)
     path = snapshots / name
     if not path.is_file():
@@ -133,6 +146,26 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     lines = [list(cells), ["---:" if right else "---" for right in numeric]]
     lines += [[_cell(cell, row, name) for cell in cells.values()] for row in rows]
     return "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
+
+
+def _gpus(runs: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence on the GPUs that have run ``bench/gpu.py``."""
+    if not runs:
+        return "**No GPU has run this code yet.**"
+    cards = [f"an {run['machine']['card']} on {run['started'][:10]}" for run in runs]
+    return f"`bench/gpu.py` has run on {' and on '.join(cards)}."
+
+
+def _bars(runs: Sequence[Mapping[str, Any]]) -> str:
+    """What each GPU was held to and what it reached, as a table."""
+    if not runs:
+        return "\n\nNo GPU has run it yet, so there are no figures.\n\n"
+    lines = ["| GPU | bar | wanted | measured | met |", "| --- | --- | ---: | ---: | --- |"]
+    for run in runs:
+        for bar in run["bars"]:
+            cells = [run["machine"]["card"], *(bar[name] for name in ("bar", "wanted", "measured", "met"))]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n\n" + "\n".join(lines) + "\n\n"
 
 
 def _rows(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -424,11 +424,15 @@ def test_bars_are_met_or_not(gpu: ModuleType, parts: ModuleType) -> None:
     def size(storage: str, what: str, **figures: Any) -> Any:
         return parts.SizeRow(length=252_000, storage=storage, what=what, **figures)
 
-    fixed, same = parts.FIXED_STEP._asdict(), parts.SAME_STEP._asdict()
+    def shown() -> list[tuple[str, ...]]:
+        return [tuple(bar.row(report)[name] for name in ("wanted", "measured", "met")) for bar in gpu.bars(report)]
+
+    fixed, same, replayed = (x._asdict() for x in (parts.FIXED_STEP, parts.SAME_STEP, parts.REPLAYED_STEP))
     sizes = [
         size("device", "prefill", seconds=7.0),
         size("device", "answer", **fixed, median_ms=8.0, peak_gib=50.0),
         size("device", "answer", **same, median_ms=9.6),
+        size("device", "answer", **replayed, median_ms=6.0),
         size("host", "answer", **fixed, median_ms=20.0, peak_gib=19.0),
     ]
     report = {
@@ -439,21 +443,21 @@ def test_bars_are_met_or_not(gpu: ModuleType, parts: ModuleType) -> None:
             "full": measured(parts.FullRow(length=131_072, prefill_ratio=6.0)),
         },
     }
-    shown = [bar.row(report)[1:] for bar in gpu.bars(report)]
-    assert shown == [
+    assert shown() == [
         ("<= 0", "1", "no"),
         ("<= 8 s", "7 s", "yes"),
         ("<= 9 ms", "8 ms", "yes"),
         ("<= 20 GiB", "19 GiB", "yes"),
+        ("<= 1", "0.75", "yes"),
         ("<= 1.1", "1.2", "no"),
         (">= 5", "6", "yes"),
     ]
     report["machine"]["card"] = "NVIDIA H200"
-    assert gpu.bars(report)[1].row(report)[1:] == ("<= 6 s", "7 s", "no")
+    assert shown()[1] == ("<= 6 s", "7 s", "no")
     report["machine"]["card"] = "NVIDIA A100"
-    assert gpu.bars(report)[1].row(report)[1:] == ("–", "7 s", "–")
+    assert shown()[1] == ("–", "7 s", "–")
     report["parts"] = {"exactness": measured({"case": "a", "exact": True}) | {"status": "cut off"}}
-    assert {bar.row(report)[2] for bar in gpu.bars(report)} == {"not measured"}
+    assert {measured for _, measured, _ in shown()} == {"not measured"}
 
 
 # What is refused

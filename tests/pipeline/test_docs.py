@@ -1,5 +1,6 @@
 """The pages that people read: commands, paths and figures on them hold; of links see ``test_site.py``."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -96,6 +97,19 @@ def test_a_run_is_saved_and_quoted(tmp_path: Path) -> None:
     page.write_text("It is <!-- quote {table: quick/lost.csv, text: x} -->1<!-- /quote -->.")
     with pytest.raises(UserError, match=r"has no lost\.csv"):
         quote.save("quick", tmp_path)
+
+
+def test_pages_say_which_gpus_have_run(tmp_path: Path) -> None:
+    sentence, table = "<!-- quote {gpu: sentence} -->?<!-- /quote -->", "<!-- quote {gpu: table} -->?<!-- /quote -->"
+    assert "**No GPU has run this code yet.**" in quote.refill(sentence, tmp_path)
+    assert "there are no figures" in quote.refill(table, tmp_path)
+    bar = {"bar": "a token", "wanted": "<= 9 ms", "measured": "8 ms", "met": "yes"}
+    (tmp_path / quote.GPUS).mkdir()
+    for name in ("H100", "H200"):
+        run = {"machine": {"card": f"NVIDIA {name}"}, "started": "2026-12-01T10:00:00+00:00", "bars": [bar]}
+        (tmp_path / quote.GPUS / f"{name}.json").write_text(json.dumps(run))
+    assert "has run on an NVIDIA H100 on 2026-12-01 and on an NVIDIA H200 on" in quote.refill(sentence, tmp_path)
+    assert "| NVIDIA H200 | a token | <= 9 ms | 8 ms | yes |" in quote.refill(table, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -35,19 +35,27 @@ _BUFFER = "inv_freq"
 
 
 def check_settings(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` if torch sees no GPU, but the device is ``cuda``, or ``auto`` in a Slurm GPU job."""
-    # With ``auto`` on a CPU, the reader would be so slow that Slurm stops the job at its time limit.
-    promised = settings.device == "auto" and promised_gpu()
-    if not (settings.device == "cuda" or promised) or torch.cuda.is_available():
+    """Raise :class:`UserError` if torch sees no GPU, but the settings want one.
+
+    They do if the device is ``cuda``, if it is ``auto`` in a Slurm GPU job, and if steps are to be recorded as graphs.
+    """
+    if torch.cuda.is_available():
         return
-    fault = "reader.device=cuda, but no CUDA device is visible"
-    if promised:
-        fault = "Slurm gave this job a GPU, but torch sees no CUDA device"
+    fault, otherwise = "no CUDA device is visible", "set reader.device=cpu"
+    if settings.device == "cuda":
+        wish = "reader.device=cuda"
+    elif settings.device == "auto" and promised_gpu():
+        # On a CPU, the reader would be so slow that Slurm stops the job at its time limit.
+        wish, fault = "Slurm gave this job a GPU", "torch sees no CUDA device"
+    elif settings.graphs:
+        wish, otherwise = "reader.graphs=true", "leave reader.graphs out"
+    else:
+        return
     way = "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
     if torch.version.cuda is None:
         fault += f": torch {torch.__version__} is built without CUDA"
         way = "install a torch for CUDA (docs/install.md#another-torch)"
-    raise UserError(f"{fault}; {way}, or set reader.device=cpu")
+    raise UserError(f"{wish}, but {fault}; {way}, or {otherwise}")
 
 
 def check_gpu(settings: ReaderSettings, weights: int) -> None:
