@@ -5,10 +5,12 @@ that what fails on a card is the card's arithmetic and not a tensor in the wrong
 """
 
 import copy
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ from utaca.decoding.options import Decoding, Sampling
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed, Trigger
 from utaca.detection.detector import Detector, distrust
+from utaca.generation.kept import restored, save
 from utaca.memory.branch import BlockMemory
 from utaca.memory.prefill import passes, prefill, resumed
 from utaca.methods import METHODS, build
@@ -162,6 +165,7 @@ def block_cases() -> dict[str, Case]:
         "documents in shared passes": several_documents,
         "answers that come and go": come_and_go,
         "resumed prefill": resumed_prefill,
+        "a document from disk": from_disk,
         "true positions": true_positions,
     }
     return cases
@@ -209,6 +213,15 @@ def resumed_prefill(setup: Setup) -> list[Generation]:
     memory = resumed(old, tokens, 3 * chunk, old.attention_mass)
     for _ in passes(memory, 3 * chunk):
         pass
+    return [utaca.generate(memory, QUESTION, budget=4, max_new_tokens=TOKENS)]
+
+
+def from_disk(setup: Setup) -> list[Generation]:
+    """A document whose block memory was written to a file and read again."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "document.safetensors"
+        save(setup.memory, 0.0, path)
+        memory, _ = restored(path, setup.reader, setup.document)
     return [utaca.generate(memory, QUESTION, budget=4, max_new_tokens=TOKENS)]
 
 

@@ -21,6 +21,7 @@ ONCE_A_PROMPT = {
     "item at branch.py:equals",  # whether two answers have the same prompt
     "synchronize at prefill.py:resumed",
     "copy to the device at branch.py:fill",
+    "copy to the host at kept.py:save",
     "item at adakv.py:keep",
     "item at snapkv.py:compress",
     "copy to the device at freqkv.py:__init__",

@@ -139,6 +139,14 @@ def test_a_gpu_is_neither_guessed_nor_done_without(settings: schema.Config, monk
     with pytest.raises(UserError, match="Slurm gave this job a GPU, but torch sees no CUDA device"):
         check_settings(settings.reader)
     check_settings(but(settings.reader, device="cpu"))
+    monkeypatch.delenv("SLURM_GPUS_ON_NODE")
+    graphs = but(settings.reader, graphs=True)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* with nvidia-smi.*, or leave reader\.graphs out"):
+        check_settings(graphs)
+    monkeypatch.setattr("torch.version.cuda", None)
+    with pytest.raises(UserError, match=r"built without CUDA; install a torch for CUDA .*, or set reader\.device=cpu"):
+        check_settings(remote.reader)
 
 
 # Benchmarks of other domains
