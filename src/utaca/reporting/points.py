@@ -16,7 +16,7 @@ from utaca.reporting import paper, render, statistics
 from utaca.reporting.registry import Files, data
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.settings import schema
-from utaca.settings.schema import BLOCK_METHODS, NOT_RUN
+from utaca.settings.schema import BLOCK_METHODS, NO_DETECTOR, NOT_RUN
 
 NAMES = data("names.yaml")
 """Names of ``methods`` and ``detectors`` in tables; any other method or detector keeps its name in the config."""
@@ -100,6 +100,17 @@ class PointResult:
     def in_paper(self) -> bool:
         """Whether the paper may report the point: the point has the paper's detector, or no detector."""
         return self.detector in ("", paper.DETECTOR)
+
+    def control(self, points: Sequence[PointResult]) -> PointResult | None:
+        """The control of a trigger among ``points``: its budgets, expanded as often but without its choice.
+
+        Of several the one whose rate of expansions is nearest; None if there is none, or if this is a control itself.
+        """
+        if self.key[0] == NO_DETECTOR:
+            return None
+        alike = [point for point in points if point.key == (NO_DETECTOR, *self.key[1:])]
+        rate = self.ratio(*ROLLBACKS)
+        return min(alike, key=lambda point: abs(point.ratio(*ROLLBACKS) - rate), default=None)
 
     def ratio(self, above: str, below: str) -> float:
         """Sum ``above`` divided by sum ``below``, over all documents and seeds."""

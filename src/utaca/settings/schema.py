@@ -31,7 +31,8 @@ CONTEXT_METHODS = tuple(
 """The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT = "agreement"
 """The trigger that compares tokens under two budgets."""
-EXPANDED = (ADAPTIVE, AGREEMENT, "no_detector")
+NO_DETECTOR = "no_detector"
+EXPANDED = (ADAPTIVE, AGREEMENT, NO_DETECTOR)
 """Kinds of points whose budgets follow an update policy, as in answers and tables (:attr:`PointSettings.kind`)."""
 BLOCK_METHODS = (FIXED, *EXPANDED)
 """Kinds of points that decode from block memory, as in answers and tables (:attr:`PointSettings.kind`)."""
@@ -283,7 +284,7 @@ class PointSettings:
         """What decides the point's budget, as in answers and tables: its method, or "agreement" or "no_detector"."""
         if not self.adaptive or self.detected:
             return self.method
-        return AGREEMENT if trigger_parts(self.trigger)[0] == AGREEMENT else "no_detector"
+        return AGREEMENT if trigger_parts(self.trigger)[0] == AGREEMENT else NO_DETECTOR
 
     @property
     def detected(self) -> bool:

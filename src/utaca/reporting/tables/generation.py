@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import CAS, ROLLBACKS, Curve, PointResult, name_in_words, points_shown, setting_in_words
+from utaca.reporting.points import CAS, Curve, PointResult, name_in_words, points_shown, setting_in_words
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
@@ -64,12 +64,9 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
             agreement = [at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")]
             if agreement:
                 closed = above.share_of(gains[agreement[0]])
-            blind = [at for at in alike if points[at].key[0] == "no_detector" != point.key[0]]
-            if blind:
-                rate = point.ratio(*ROLLBACKS)
-                nearest = min(blind, key=lambda at: abs(points[at].ratio(*ROLLBACKS) - rate))
-                beyond = above - gains[nearest]
-                without = ", ".join(filter(None, [points[nearest].setting, points[nearest].detector]))
+            if control := point.control(points):
+                beyond = above - gains[points.index(control)]
+                without = ", ".join(filter(None, [control.setting, control.detector]))
         if lacking := int(point.sums["memory"].sum()):
             row["note"] = "; ".join(filter(None, [row["note"], f"{lacking} answers ran out of memory, and count as 0"]))
         difference.put(row, "difference_pct", 100)

@@ -36,6 +36,8 @@ Outcome = Literal["does better than", "does worse than", "is not told apart from
 Claim = Literal["primary", "secondary", "exploratory"]
 FEW = 10
 """Number of documents below which an interval is unreliable."""
+CONTROL = "expansions at its rate without its choice"
+"""What UT-ACA's control is called: points without a detector that expand about as often."""
 BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
@@ -62,9 +64,13 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     n = len(points[0].documents)
     groups: list[list[Row]] = []
     pairs: list[Row] = []
+    controlled: list[Row] = []
     if curve := Curve.of(points, Draws.of(n, config, "test")):
         comparison = _Comparison(curve, config)
         groups, pairs = comparison.groups(points), comparison.pairs(points)
+        # A plan names the comparisons that it wants, controls among them.
+        controlled = [] if config.plan.primary else comparison.controlled(points)
+        pairs += controlled
     rows = [row for group in [*groups, pairs] for row in group]
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
@@ -79,6 +85,8 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     else:
         one = max(main, key=lambda row: (row["n_points"], row["meets"]))
         lead = f"**{_sentence(one, one['group'], n)}**"
+        if controlled:
+            lead += f" {_sentence(controlled[0], controlled[0]['name'], n)}"
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in points))
@@ -126,11 +134,29 @@ class _Comparison:
                 label = planned.label if first is None else planned.over
                 raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
             over = name_in_words(second, self.config)
-            rates = (100 * point.ratio(*ROLLBACKS) for point in (first, second))
+            rates = [100 * point.ratio(*ROLLBACKS) for point in (first, second)]
             row = self._row(first, self.curve.gain(first) - self.curve.gain(second), self._claim(planned))
-            row |= {"note": "expands {:.1f} and {:.1f} % of the tokens".format(*rates), "meets": True}
+            row |= {"note": _expansions(*rates), "meets": True}
             rows.append(row | {"name": f"{row['name']} over {over}", "over": over})
         return rows
+
+    def controlled(self, points: Sequence[PointResult]) -> list[Row]:
+        """UT-ACA's gain less that of its controls, as one row: the mean of its points within InfLLM's range."""
+        ours = [point for point in points if point.key[0] == "utaca" and self._is_default(point)]
+        pairs = [(point, control) for point in ours if (control := point.control(points))]
+        pairs = [pair for pair in pairs if not self._beyond(pair[0].ratio(*MTOKENS))]
+        if not pairs:
+            return []
+        row = self._row(pairs[0][0], self.curve.gain(pairs[0][0]), "exploratory")
+        row |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
+        ours_expand, controls_expand = (
+            100 * sum(point.ratio(*ROLLBACKS) for point in side) / len(pairs) for side in zip(*pairs, strict=True)
+        )
+        row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
+        row |= {"n_points": len(pairs), "note": _expansions(ours_expand, controls_expand)}
+        difference = [self.curve.gain(point) - self.curve.gain(control) for point, control in pairs]
+        statistics.mean(difference).put(row, "gain_pct", 100)
+        return [row]
 
     def _row(self, point: PointResult, gain: Resampled, claim: Claim) -> Row:
         note = self._beyond(point.ratio(*MTOKENS))
@@ -170,6 +196,11 @@ class _Comparison:
         if tokens > of_fixed[high] * BEYOND:
             return f"held against InfLLM {self.curve.points[high].setting}, which selects fewer ({of_fixed[high]:.0f})"
         return ""
+
+
+def _expansions(first: float, second: float) -> str:
+    """A note on how many of the tokens two sides of a comparison expand, in percent."""
+    return f"expands {first:.1f} and {second:.1f} % of the tokens"
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
