@@ -405,13 +405,14 @@ def step_ratio(report: Report) -> float | None:
 
 def replay_ratio(report: Report) -> float | None:
     """How many times as long as an ordinary step of InfLLM one takes that is replayed from a CUDA graph."""
-    return _ratio(report, REPLAYED_STEP)
+    return _ratio(report, REPLAYED_STEP, "replay")
 
 
-def _ratio(report: Report, point: Point) -> float | None:
-    """How many times as long as :data:`FIXED_STEP` a step of another point takes."""
-    this = size(report, "median_ms", LARGE.paper, **point._asdict())
-    base = size(report, "median_ms", LARGE.paper, **FIXED_STEP._asdict())
+def _ratio(report: Report, point: Point, part: str = SIZES) -> float | None:
+    """How many times as long as :data:`FIXED_STEP` a step of another point of the part takes."""
+    where = {"length": LARGE.paper, "storage": DEVICE}
+    this = figure(report, part, "median_ms", **where, **point._asdict())
+    base = figure(report, part, "median_ms", **where, **FIXED_STEP._asdict())
     return this / base if this and base else None
 
 

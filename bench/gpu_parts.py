@@ -52,6 +52,8 @@ ANSWER = 200
 """Tokens of the answer in an end-to-end time."""
 ROUNDS, CALLS = 3, 10
 """Rounds, and calls in a round, by which a copy and a product of matrices are timed."""
+PINNED_RATE = 2.5e9
+"""Bytes a second at which a system is taken to pin memory; it says what is begun, not what is measured."""
 SLACK = 1.2
 """How many times as long as was seen so far something may take that is begun."""
 OPERATIONS = 10
@@ -438,7 +440,12 @@ class Lab:
 
     def seconds_to_read(self, length: int, storage: str) -> float:
         """About how long a document of ``length`` tokens will take."""
-        return length * self.reading.get(storage, 0.0)
+        seconds = length * self.reading.get(storage, 0.0)
+        if storage == HOST and self.device.type == "cuda":
+            # Memory of the host that a GPU copies from is pinned first, once a document is longer than those before.
+            reader = self.bench.reader
+            seconds += reader.sizes.cache_bytes(length, reader.dtype.itemsize) / PINNED_RATE
+        return seconds
 
     def seconds_to_answer(self, storage: str) -> float:
         """About how long an answer will take."""
@@ -513,17 +520,37 @@ def _size(lab: Lab, clock: Clock, length: int, storage: str) -> Iterator[SizeRow
         floor=floor,
         floor_share=floor / reading.seconds,
     )
-    replayed = REPLAYED if lab.device.type == "cuda" and storage == DEVICE else ()
-    for point in (FIXED_STEP, SAME_STEP, *replayed, *(each for each in POINTS if each != FIXED_STEP)):
-        row = SizeRow(length=length, storage=storage, what=TOKEN, **point._asdict())
-        row.note = clock.refusal(f"an answer under {point.name}", lab.seconds_to_answer(storage))
-        if not row.note:
-            _fill(row, lab, reading, lab.answer(memory, point, storage))
+    for point in (FIXED_STEP, SAME_STEP, *(each for each in POINTS if each != FIXED_STEP)):
+        row = _answered(lab, clock, memory, reading, point, storage)
         if length == lab.plan.paper:
             figures = paper.tables().tradeoff[paper.LLAMA].get((point.method, point.budget, point.policy))
             for column, figure in paper.reference("mtokens end_to_end_s peak_gib", figures).items():
                 setattr(row, column, figure)
         yield row
+
+
+def _answered(lab: Lab, clock: Clock, memory: BlockMemory, reading: Reading, point: Point, storage: str) -> SizeRow:
+    """The row of an answer under ``point``; an answer that fails leaves its reason, and the others go on."""
+    row = SizeRow(length=len(memory), storage=storage, what=TOKEN, **point._asdict())
+    row.note = clock.refusal(f"an answer under {point.name}", lab.seconds_to_answer(storage))
+    if not row.note:
+        try:
+            _fill(row, lab, reading, lab.answer(memory, point, storage))
+        except Exception as error:
+            row.note = f"failed: {cause(error)}"
+    return row
+
+
+def replay(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[SizeRow]:
+    """A step that is replayed from a CUDA graph (``reader.graphs``), against an ordinary one."""
+    if lab.device.type != "cuda":
+        raise NotRun("a step is recorded as a graph on a GPU only")
+    memory, reading = lab.read(lab.plan.paper, DEVICE)
+    for point in REPLAYED:
+        # The first answer of each kind loads its kernels.
+        for each in (point._replace(graphs=False), point):
+            _answered(lab, clock, memory, reading, each, DEVICE)
+            yield _answered(lab, clock, memory, reading, each, DEVICE)
 
 
 def _fill(row: SizeRow, lab: Lab, reading: Reading, answer: Answer) -> None:
@@ -545,12 +572,13 @@ def _fill(row: SizeRow, lab: Lab, reading: Reading, answer: Answer) -> None:
 
 def full(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[FullRow]:
     """Hugging Face's full attention by flash attention with the same weights, against block memory."""
-    lab.warm_up()
     reader = lab.bench.reader
-    # Only attention grows with the square of the length, so times by these seconds are too long rather than too short.
-    seconds_per_pair = 0.0
-    for length in (lab.plan.warm // 2, *lab.plan.full):
-        needed = length**2 * seconds_per_pair
+    prefill_s = token_s = 0.0
+    before = lab.plan.warm // 2
+    for length in (before, *lab.plan.full):
+        # At most: only attention grows with the square of the length.
+        growth = length / before
+        needed = prefill_s * growth**2 + lab.plan.tokens * token_s * growth
         if refusal := clock.refusal(f"full attention over {length} tokens", needed):
             yield FullRow(length=length, note=refusal)
             continue
@@ -560,10 +588,10 @@ def full(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[FullRo
         except torch.OutOfMemoryError as error:
             yield FullRow(length=length, note=f"not run: {cause(error)}")
             continue
+        before = length
         if length not in lab.plan.full:
             # This was the warm-up.
             continue
-        seconds_per_pair = (prefill_s + lab.plan.tokens * token_s) / length**2
         row = FullRow(length=length, prefill_s=prefill_s, median_ms=1e3 * token_s, peak_gib=peak.bytes / 2**30)
         _hold_against(row, sizes_so_far)
         yield row
@@ -610,7 +638,8 @@ def points(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[Poin
     """All points of one document in shared passes, against each of them by itself."""
     lab.warm_up()
     length, tokens = lab.plan.points, lab.plan.tokens
-    needed = lab.seconds_to_read(length, DEVICE) + len(POINTS) * lab.seconds_to_answer(DEVICE)
+    # One point and the shared passes come first, each of them twice.
+    needed = lab.seconds_to_read(length, DEVICE) + 6 * lab.seconds_to_answer(DEVICE)
     if refusal := clock.refusal(f"{len(POINTS)} points of {length} tokens", needed):
         yield PointsRow(what="not run", length=length, points=len(POINTS), tokens=tokens, note=refusal)
         return
@@ -625,12 +654,19 @@ def points(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[Poin
             lab.synchronize()
         return time.perf_counter() - started
 
+    def row(what: str, count: int, taken: float) -> PointsRow:
+        return PointsRow(what=what, length=length, points=count, tokens=tokens, seconds=taken, ratio=taken / one)
+
     one = seconds([FIXED_STEP])
-    taken = {point: one if point == FIXED_STEP else seconds([point]) for point in POINTS}
-    for point, each in taken.items():
-        yield PointsRow(what=point.name, length=length, points=1, tokens=tokens, seconds=each, ratio=each / one)
-    for what, total in (("one after another", sum(taken.values())), ("in shared passes", seconds(POINTS))):
-        yield PointsRow(what=what, length=length, points=len(POINTS), tokens=tokens, seconds=total, ratio=total / one)
+    yield row(FIXED_STEP.name, 1, one)
+    yield row("in shared passes", len(POINTS), seconds(POINTS))
+    total = one
+    for point in POINTS:
+        if point != FIXED_STEP:
+            each = seconds([point])
+            total += each
+            yield row(point.name, 1, each)
+    yield row("one after another", len(POINTS), total)
 
 
 # Profile
@@ -916,16 +952,18 @@ class Part(NamedTuple):
 
 SIZES = "sizes"
 PARTS = {
-    "exactness": Part(exactness, 100, False),
+    "exactness": Part(exactness, 80, False),
     "card": Part(card, 30, True),
-    SIZES: Part(sizes, 180, True),
+    SIZES: Part(sizes, 160, True),
     "full": Part(full, 50, True),
     "points": Part(points, 30, True),
     "profile": Part(profiled, 30, True),
+    # A recording that fails may harm its process.
+    "replay": Part(replay, 40, False),
     "pipeline": Part(pipeline, 60, False),
 }
 """The parts in order of worth."""
-LARGE_PARTS = (SIZES, "full", "points", "profile")
+LARGE_PARTS = (SIZES, "full", "points", "profile", "replay")
 """The parts that need the large reader."""
 
 

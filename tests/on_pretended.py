@@ -2,10 +2,13 @@
 
 First lines with a ``case``: the cases of ``bench/exactness.py``, each with the waits of the host and the passes of the
 model. Then lines with a ``step``: what a decoding step of the shape of Llama-3.1-8B starts on the device.
+At last whether a document is ``freed`` whose answer replayed a graph.
 """
 
+import gc
 import json
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +47,21 @@ def cases() -> None:
         events = pretended.EVENTS
         show(row | {"waits": dict(events.waits), "model_passes": events.kernels["embedding"]})
         events.clear()
+
+
+def freed() -> None:
+    """Print whether a document and its graph are freed once nothing refers to an answer any more."""
+    reader = narrow_reader("device", True)
+    gc.collect()
+    gc.disable()
+    with pretended.device():
+        memory = utaca.prefill(reader, torch.randint(4096, (LENGTH,)))
+        utaca.generate(memory, "what is it", budget=4, max_new_tokens=3)
+    watched = weakref.ref(memory)
+    replays = pretended.EVENTS.kernels["graph"]
+    del memory
+    show({"freed": watched() is None, "replays": replays})
+    gc.enable()
 
 
 def narrow_reader(storage: str, graphs: bool) -> Reader:
@@ -94,3 +112,4 @@ if __name__ == "__main__":
     steps("device")
     steps("host")
     steps("device", graphs=True)
+    freed()

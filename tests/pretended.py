@@ -22,7 +22,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -159,6 +159,7 @@ def install() -> None:
     torch.inference_mode = _NoGrad
     torch.cuda.synchronize = lambda *_: _wait("synchronize")
     torch.cuda.CUDAGraph, torch.cuda.graph = Graph, recording
+    torch.cuda.device = lambda device: nullcontext()
 
 
 @contextmanager

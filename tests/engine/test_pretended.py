@@ -16,7 +16,11 @@ from conftest import ROOT
 
 Row = dict[str, Any]
 
-ONCE_A_TEXT = {"copy to the device at load.py:_tensor", "item at load.py:document"}
+ONCE_A_TEXT = {
+    "copy to the device at load.py:_tensor",
+    "copy to the device at exactness.py:document",
+    "item at load.py:document",
+}
 ONCE_A_PROMPT = {
     "item at branch.py:equals",  # whether two answers have the same prompt
     "synchronize at prefill.py:resumed",
@@ -124,6 +128,12 @@ def test_a_replayed_step_starts_few_kernels(steps: list[Row]) -> None:
         later = found[1:]
         assert median(row["kernels"] for row in later) < 70, name
         assert median(row["operations"] for row in later) < 140, name
+
+
+def test_a_graph_keeps_no_document(printed: list[Row]) -> None:
+    (row,) = (row for row in printed if "freed" in row)
+    assert row["freed"]
+    assert row["replays"] > 0
 
 
 def _by_point(steps: list[Row]) -> dict[str, list[Row]]:

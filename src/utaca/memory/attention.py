@@ -252,7 +252,7 @@ def _kernel(
     """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention, for as many key as query heads."""
     if not query.is_cuda:
         return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)
-    if query.dtype in (torch.bfloat16, torch.float16) and not only_lse:
+    if query.dtype in (torch.bfloat16, torch.float16):
         return _FLASH(query, keys, values, 0.0, causal, scale=scaling)[:2]
     # This kernel accepts float32, and values of another width than the keys. It pads the log-sum-exp, cut off below.
     out, lse = _EFFICIENT(

@@ -11,6 +11,7 @@ The masks go through materialised logits, so rounding differs from that of an or
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,9 @@ class StepGraph:
 
     @torch.inference_mode()
     def __init__(self, branch: Branch, most: int) -> None:
-        self.branch, self.reader, self.layout = branch, branch.reader, branch.memory.layout
+        # The branch holds its graph: another strong reference would be a ring, which keeps the document in memory.
+        self.branch = weakref.proxy(branch)
+        self.reader, self.layout = branch.reader, branch.memory.layout
         layout, device = self.layout, branch.window.device
         self.n_blocks = branch.n_scored + branch.representatives.shape[2]
         self.most = min(most, self.n_blocks)
@@ -73,16 +76,14 @@ class StepGraph:
     @torch.inference_mode()
     def run(self, step: BlockStep) -> None:
         """Run a step of the branch, of one token and at most ``most`` blocks; sets the step's results."""
-        self.token.copy_(step.tokens)
-        self.place.fill_(step.behind)
-        self.k.fill_(step.k)
-        if self.graph is None:
-            # The first run of a kernel allocates what a recording must not.
-            self._compute()
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
-                self._compute()
-        self.graph.replay()
+        # A thread has a device of its own, on which torch would record.
+        with torch.cuda.device(self.token.device):
+            self.token.copy_(step.tokens)
+            self.place.fill_(step.behind)
+            self.k.fill_(step.k)
+            if self.graph is None:
+                self.graph = self._recorded()
+            self.graph.replay()
         # The next replay writes over its results; what a trace or the branch keeps is copied.
         embeddings = {site: rows.clone() for site, rows in self.embeddings.items()}
         step.output = Output(self.hidden, embeddings, lambda _: self.logits)
@@ -92,6 +93,14 @@ class StepGraph:
         step.selected, order = self.chosen[:, 0, : step.k].sort(-1)
         step.scores = self.scores[:, 0].gather(1, order)
         step.captured = {name: found.clone() for name, found in self.captured.items()}
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        """Record the step; :meth:`_compute` runs once before, because the first run of a kernel allocates memory."""
+        self._compute()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            self._compute()
+        return graph
 
     def _compute(self) -> None:
         """The step, from the numbers on the device; its results are tensors that a replay fills again."""

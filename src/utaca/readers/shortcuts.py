@@ -31,6 +31,8 @@ def shorten(parts: Parts) -> None:
         for module in parts.body.modules():
             if hasattr(module, "variance_epsilon"):
                 module.forward = _norm(module)
+        # The memory of the weights that became parts of others is of no use to later tensors.
+        torch.cuda.empty_cache()
 
 
 def _attention(attention: nn.Module, scale: float, on_gpu: bool) -> Callable[..., tuple[Tensor, Any]]:
