@@ -246,6 +246,14 @@ def test_an_empty_question_and_a_missing_package_are_named(prepared: Path, monke
         assert said in typed(*words.split()).stderr
 
 
+@pytest.mark.parametrize("command", [["serve", "--reader", "tiny"], ["serve-rules"]])
+@pytest.mark.parametrize("host", ["", " "])
+def test_no_server_listens_on_an_empty_address(command: list[str], host: str) -> None:
+    done = typed(*command, "--host", host)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: --host is empty; name an address, as 127.0.0.1")
+
+
 # The cache
 
 

@@ -80,6 +80,16 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _address(host: str) -> str:
+    """``host``, if it names an address: the system takes an empty one for every address, which opens the server."""
+    if not host.strip():
+        raise UserError("--host is empty; name an address, as 127.0.0.1, or 0.0.0.0 for every address of this machine")
+    return host
+
+
+HOST = typer.Option(help="Address to listen on; 0.0.0.0: all of them.", callback=_address)
+
+
 @app.callback()
 def _utaca(
     version: Annotated[
@@ -138,7 +148,7 @@ def ask(
 @app.command()
 def serve(
     reader: Annotated[str, READER],
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all of them.")] = "127.0.0.1",
+    host: Annotated[str, HOST] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="The most that documents take.  [default: half of what is free]")
@@ -314,7 +324,7 @@ def prune_answers(
 
 @app.command("serve-rules")
 def serve_rules(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, HOST] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
 ) -> None:
     """Serve the offline judge over the OpenAI protocol."""
