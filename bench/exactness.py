@@ -319,7 +319,7 @@ def random_reader(kind: str) -> Reader:
 
 
 def random_detectors(reader: Reader) -> dict[str, Detector]:
-    """Untrained detectors on the CPU, each of which distrusts about half of the tokens of one answer."""
+    """Untrained detectors on the CPU; each distrusts about half of the tokens of one answer."""
     detectors = {}
     for name, settings in DETECTORS.items():
         torch.manual_seed(len(detectors))

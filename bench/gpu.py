@@ -64,7 +64,7 @@ from utaca.sizes import Sizes, chunks, document_bytes
 DONE, CUT_OFF, FAILED, NOT_RUN = "done", "cut off", "failed", "not run"
 ROW = "row"
 PATIENCE = 3.0
-"""Seconds that a process has to end by itself."""
+"""Seconds that a process has to end before it is killed."""
 
 
 # The JSON

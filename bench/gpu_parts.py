@@ -261,7 +261,7 @@ class FullRow:
 class PointsRow:
     """Answers of ``tokens`` tokens each about one document of ``length`` tokens under ``points`` points, in seconds.
 
-    ``ratio``: how many times as long as one point by itself, :data:`FIXED_STEP`.
+    ``ratio``: how many times as long as one point, :data:`FIXED_STEP`.
     """
 
     what: str
@@ -635,7 +635,7 @@ def only_last_logits(model: torch.nn.Module) -> Iterator[None]:
 
 
 def points(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[PointsRow]:
-    """All points of one document in shared passes, against each of them by itself."""
+    """All points of one document in shared passes, against each of them decoded separately."""
     lab.warm_up()
     length, tokens = lab.plan.points, lab.plan.tokens
     # One point and the shared passes come first, each of them twice.

@@ -391,7 +391,7 @@ class _Group:
         self.to_place = rotary.behind(places, self.size, dtype)
         if self.n_far:
             n_local = self.memory.settings.n_local
-            self.to_place = self.to_place.beside(rotary.at(range(n_local - 1, n_local), dtype))
+            self.to_place = self.to_place.joined_with(rotary.at(range(n_local - 1, n_local), dtype))
         # The initial tokens count as blocks too, numbered up to -1.
         initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
         self.initial = initial.expand(len(steps), -1)

@@ -12,21 +12,46 @@ The masks go through materialised logits, so rounding differs from that of an or
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from utaca.memory.attention import Segment, attention, best, block_scores
 from utaca.readers.attention import Output, Rotation
+from utaca.readers.load import Reader
 from utaca.settings.schema import CLIPPED, TOKENS
 
-if TYPE_CHECKING:
-    from utaca.memory.branch import BlockStep, Branch
+
+class Continuation(Protocol):
+    """What a graph needs of a branch: see :class:`utaca.memory.branch.Branch`."""
+
+    memory: Any
+    reader: Reader
+    captures: Mapping[str, Callable[[Tensor, int | Tensor, float], Tensor]]
+    window: Tensor
+    representatives: Tensor
+    start: int
+    first_position: int
+    n_scored: int
+    n_at_capacity: int
+    scale: float
+
+    def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
+        """Keys and values of blocks."""
 
 
-def suits(branch: Branch) -> bool:
+class OneToken(Protocol):
+    """What a graph needs of a step that passes one token: see :class:`utaca.memory.branch.BlockStep`."""
+
+    tokens: Tensor
+    behind: int
+    k: int
+
+
+def suits(branch: Continuation) -> bool:
     """Whether steps behind a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
     m = branch.memory.settings
     paper = m.representatives != TOKENS and m.far_positions == CLIPPED and branch.memory.clipped
@@ -50,7 +75,7 @@ class StepGraph:
     """The step that passes one token behind a branch under at most ``most`` blocks."""
 
     @torch.inference_mode()
-    def __init__(self, branch: Branch, most: int) -> None:
+    def __init__(self, branch: Continuation, most: int) -> None:
         # The branch holds its graph: another strong reference would be a ring, which keeps the document in memory.
         self.branch = weakref.proxy(branch)
         self.reader, self.layout = branch.reader, branch.memory.layout
@@ -74,7 +99,7 @@ class StepGraph:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @torch.inference_mode()
-    def run(self, step: BlockStep) -> None:
+    def run(self, step: OneToken) -> None:
         """Run a step of the branch, of one token and at most ``most`` blocks; sets the step's results."""
         # A thread has a device of its own, on which torch would record.
         with torch.cuda.device(self.token.device):
@@ -113,7 +138,7 @@ class StepGraph:
         self.not_far = self.blocks >= self.n_far
         places = self.place + branch.first_position
         cos, sin = (table.index_select(0, places)[None, None] for table in self.tables)
-        self.rotate = Rotation(cos, sin).beside(self.to_edge)
+        self.rotate = Rotation(cos, sin).joined_with(self.to_edge)
         self.layers: list[tuple[Tensor, ...]] = []
         self.hidden = self.reader.forward(self.token[None], self)
         self.embeddings = self.reader.embeddings()

@@ -198,7 +198,7 @@ class Rotation:
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
         self._cos, self._sin = cos, sin
 
-    def beside(self, other: Rotation) -> Rotation:
+    def joined_with(self, other: Rotation) -> Rotation:
         """This rotation and ``other`` at once: a tensor becomes two, along a new first dimension."""
         cos = torch.stack((self._cos, other._cos.expand_as(self._cos)))
         return Rotation(cos, torch.stack((self._sin, other._sin.expand_as(self._sin))))

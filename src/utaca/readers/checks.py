@@ -37,7 +37,7 @@ _BUFFER = "inv_freq"
 def check_settings(settings: ReaderSettings) -> None:
     """Raise :class:`UserError` if torch sees no GPU, but the settings want one.
 
-    They do if the device is ``cuda``, if it is ``auto`` in a Slurm GPU job, and if steps are to be recorded as graphs.
+    They do if the device is ``cuda``, if it is ``auto`` in a Slurm GPU job, and if ``graphs`` asks for recorded steps.
     """
     if torch.cuda.is_available():
         return
