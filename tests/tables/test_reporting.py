@@ -331,12 +331,12 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".csv", ".png", ".svg"}
     assert read_frame(files[0])["cas_pct"].dtype == np.float64
     brief, _, whole = files[1].read_text("utf-8").partition(render.DETAILS)
-    assert "| Method | Setting | mTokens | Attended | Seconds a token | CAS % | paper mTokens |" in brief
+    assert "| Method | Setting | mTokens | mTokens with all passes | Attended | Seconds a token | CAS % |" in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
     header, _ = Table.of("test", generation.generation(inputs(*results), config), config).cells(folded=False)
-    assert len(header) == 10, "a clipped comparison shows its gain and note"
+    assert len(header) == 12, "a clipped comparison shows its gain and note"
     latex = files[2].read_text("utf-8")
     assert "Gap closed" not in brief + latex
     assert "K_max" not in latex.replace(r"$K_{\max}", "").replace("K_{", "")

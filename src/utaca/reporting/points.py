@@ -51,6 +51,8 @@ RATIOS = {
 Identity = tuple[paper.PointKey, str]
 """An operating point's key and its detector."""
 CAS, MTOKENS, ROLLBACKS = (RATIOS[column][:2] for column in ("cas_pct", "mtokens", "rollbacks_pct"))
+ALL_PASSES = RATIOS["mtokens_with_tentative"][:2]
+"""Selected tokens for a generated one, in the passes that were not accepted too."""
 
 
 @dataclass(frozen=True)
@@ -290,16 +292,19 @@ class Curve:
         tokens, cas = ([np.append(x.value, x.resamples) for x in figures] for figures in each)
         return cls(fixed, np.stack(tokens), np.stack(cas), draws) if fixed else None
 
-    def at(self, point: PointResult) -> Resampled:
-        """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end."""
-        tokens = point.resampled(*MTOKENS, self.draws)
-        columns = zip(np.append(tokens.value, tokens.resamples), self.tokens.T, self.cas.T, strict=True)
+    def at(self, point: PointResult, tokens: tuple[str, str] = MTOKENS) -> Resampled:
+        """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end.
+
+        With :data:`ALL_PASSES` as ``tokens``, at those that all its passes selected.
+        """
+        of_point = point.resampled(*tokens, self.draws)
+        columns = zip(np.append(of_point.value, of_point.resamples), self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(*column) for column in columns])
         return Resampled(float(cas[0]), cas[1:])
 
-    def gain(self, point: PointResult) -> Resampled:
-        """CAS of the point minus CAS of the curve at the point's mTokens, paired by document."""
-        return point.resampled(*CAS, self.draws) - self.at(point)
+    def gain(self, point: PointResult, tokens: tuple[str, str] = MTOKENS) -> Resampled:
+        """CAS of the point minus CAS of the curve at the point's ``tokens`` (see :meth:`at`), paired by document."""
+        return point.resampled(*CAS, self.draws) - self.at(point, tokens)
 
 
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import CAS, Curve, PointResult, name_in_words, points_shown, setting_in_words
+from utaca.reporting.points import ALL_PASSES, CAS, Curve, PointResult, name_in_words, points_shown, setting_in_words
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
@@ -16,8 +16,8 @@ from utaca.settings import schema
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
     """Quality and selected tokens of every operating point, compared with InfLLM and token agreement.
 
-    ``difference_pct`` compares CAS with the nearest InfLLM point, ``gain_pct`` with InfLLM at equal mTokens. All points
-    are resampled by the same draws.
+    ``difference_pct`` compares CAS with the nearest InfLLM point, ``gain_pct`` with InfLLM at equal mTokens, and
+    ``gain_all_pct`` with InfLLM at as many tokens as all passes select. All points are resampled by the same draws.
     """
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
     points = points_shown(files, config, split, split, *more)
@@ -54,10 +54,11 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     rows = []
     for place, point in enumerate(points):
         row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
-        difference = above = closed = beyond = Resampled()
+        difference = above = above_all = closed = beyond = Resampled()
         without = ""
         if curve and place in gains:
             above = gains[place]
+            above_all = curve.gain(point, ALL_PASSES)
             difference = _against_infllm(row, point, curve)
             row["gain_p"] = above.p
             alike = [at for at, other in enumerate(points) if at != place and other.key[1:] == point.key[1:]]
@@ -71,6 +72,7 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
             row["note"] = "; ".join(filter(None, [row["note"], f"{lacking} answers ran out of memory, and count as 0"]))
         difference.put(row, "difference_pct", 100)
         above.put(row, "gain_pct", 100)
+        above_all.put(row, "gain_all_pct", 100)
         row["no_detector"] = without
         closed.put(row, "gap_closed_pct", 100)
         beyond.put(row, "beyond_pct", 100)

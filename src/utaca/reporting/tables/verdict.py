@@ -6,6 +6,8 @@ its secondary comparisons are adjusted by Holm, and all other rows are explorato
 point's gain minus another's. Without a plan the points of a detector are averaged, so that one interval decides.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
@@ -16,6 +18,7 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.reporting import statistics
 from utaca.reporting.points import (
+    ALL_PASSES,
     MTOKENS,
     NAMES,
     ROLLBACKS,
@@ -42,7 +45,8 @@ BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
-    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "claim", "gain_p", "note", "over",
+    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct", "gain_all_pct_low",
+    "gain_all_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
 
 
@@ -93,6 +97,27 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
+class _Gain:
+    """A gain on InfLLM at equal tokens: of the ``accepted`` passes, which the paper counts, and of all passes."""
+
+    accepted: Resampled
+    all_passes: Resampled
+
+    def __sub__(self, other: _Gain) -> _Gain:
+        return _Gain(self.accepted - other.accepted, self.all_passes - other.all_passes)
+
+    @staticmethod
+    def mean(gains: Sequence[_Gain]) -> _Gain:
+        accepted = statistics.mean([gain.accepted for gain in gains])
+        return _Gain(accepted, statistics.mean([gain.all_passes for gain in gains]))
+
+    def put(self, row: Row) -> None:
+        """Write both, in points, into a row."""
+        self.accepted.put(row, "gain_pct", 100)
+        self.all_passes.put(row, "gain_all_pct", 100)
+
+
+@dataclass(frozen=True)
 class _Comparison:
     """Comparison with the ``curve`` through InfLLM's points."""
 
@@ -113,7 +138,7 @@ class _Comparison:
         name = NAMES["methods"][group[0].key[0]] + setting_in_words(group[0], self.config).removeprefix(
             group[0].setting
         )
-        gains = [self.curve.gain(point) for point in group]
+        gains = [self._gain(point) for point in group]
         rows = [self._row(point, of, self._claim_of(point.identity)) for point, of in zip(group, gains, strict=True)]
         within = [place for place, row in enumerate(rows) if row["meets"]] or list(range(len(rows)))
         if len(within) > 1:
@@ -121,7 +146,7 @@ class _Comparison:
             mean = rows[0] | {"name": f"{name}, mean of {len(within)}", "setting": "mean", "n_points": len(within)}
             mean |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
             mean |= {"claim": "exploratory", "note": note, "meets": rows[within[0]]["meets"]}
-            statistics.mean([gains[place] for place in within]).put(mean, "gain_pct", 100)
+            _Gain.mean([gains[place] for place in within]).put(mean)
             rows.insert(0, mean)
         return [row | {"group": name} for row in rows]
 
@@ -135,7 +160,7 @@ class _Comparison:
                 raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
             over = name_in_words(second, self.config)
             rates = [100 * point.ratio(*ROLLBACKS) for point in (first, second)]
-            row = self._row(first, self.curve.gain(first) - self.curve.gain(second), self._claim(planned))
+            row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
             row |= {"note": _expansions(*rates), "meets": True}
             rows.append(row | {"name": f"{row['name']} over {over}", "over": over})
         return rows
@@ -147,27 +172,29 @@ class _Comparison:
         pairs = [pair for pair in pairs if not self._beyond(pair[0].ratio(*MTOKENS))]
         if not pairs:
             return []
-        row = self._row(pairs[0][0], self.curve.gain(pairs[0][0]), "exploratory")
+        row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
         row |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
         ours_expand, controls_expand = (
             100 * sum(point.ratio(*ROLLBACKS) for point in side) / len(pairs) for side in zip(*pairs, strict=True)
         )
         row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
         row |= {"n_points": len(pairs), "note": _expansions(ours_expand, controls_expand)}
-        difference = [self.curve.gain(point) - self.curve.gain(control) for point, control in pairs]
-        statistics.mean(difference).put(row, "gain_pct", 100)
+        _Gain.mean([self._gain(point) - self._gain(control) for point, control in pairs]).put(row)
         return [row]
 
-    def _row(self, point: PointResult, gain: Resampled, claim: Claim) -> Row:
+    def _gain(self, point: PointResult) -> _Gain:
+        return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
+
+    def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
         note = self._beyond(point.ratio(*MTOKENS))
         row: Row = {"name": name_in_words(point, self.config), "setting": setting_in_words(point, self.config)}
         row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
         row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
-        row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.value))}
+        row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.accepted.value))}
         point.put(row, "mtokens", "cas_pct")
         row |= {"infllm_cas_pct": 100 * self.curve.at(point).value}
-        row["gain_p"] = gain.p if claim != "exploratory" else NAN
-        gain.put(row, "gain_pct", 100)
+        row["gain_p"] = gain.accepted.p if claim != "exploratory" else NAN
+        gain.put(row)
         return row
 
     def _identity(self, name: str) -> Identity | None:
@@ -204,14 +231,29 @@ def _expansions(first: float, second: float) -> str:
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
-    """The result of a comparison: the outcome, the number of documents, the gain and its interval."""
-    value, low, high = row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"]
-    what = outcome(value, low, high, n_documents)
+    """The result of a comparison: the outcome, the number of documents, and the gain under both counts of tokens.
+
+    The outcome holds for both counts, or the sentence says that it is one of accepted passes only.
+    """
+    what = _outcome(row, "gain_pct", n_documents)
     who = name.replace(" over ", f" {what} ", 1) if row["over"] else f"{name} {what} InfLLM"
+    if _outcome(row, "gain_all_pct", n_documents) != what:
+        who += " by its accepted passes only"
     few = f"{n_documents} document{'s' if n_documents > 1 else ''}" + (", too few to tell more" * (n_documents < FEW))
     where = "at equal tokens" if row["meets"] else "at the nearest of InfLLM's tokens, for none are equal"
     where += f", on average over {row['n_points']} points" if row["n_points"] > 1 else ""
     of = "its gain on InfLLM" if row["over"] else "its CAS"
-    gained = f"{value:+.1f}".replace("-0.0", "+0.0")
+    gained, of_all = _in_points(row, "gain_pct"), _in_points(row, "gain_all_pct")
+    return f"{who} on {few}: {where}, {of} differs by {gained}; with all passes counted, by {of_all}."
+
+
+def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
+    return outcome(row[column], row[f"{column}_low"], row[f"{column}_high"], n_documents)
+
+
+def _in_points(row: Row, column: str) -> str:
+    """A difference with its interval, in words."""
+    low, high = row[f"{column}_low"], row[f"{column}_high"]
+    difference = f"{row[column]:+.1f}".replace("-0.0", "+0.0")
     limits = ", without an interval" if isnan(low) else f" [{low:.1f}, {high:.1f}]"
-    return f"{who} on {few}: {where}, {of} differs by {gained} points{limits}."
+    return f"{difference} points{limits}"
