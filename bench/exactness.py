@@ -1,7 +1,7 @@
 """Whether a device answers as the CPU does: the same answers on both, case by case.
 
-``bench/gpu.py`` runs the cases on a GPU. The tests run the same cases on a pretended GPU (``tests/pretended.py``), so
-that what fails on a card is the card's arithmetic and not a tensor in the wrong place.
+``bench/gpu.py`` runs the cases on a GPU. The tests run the same cases on a pretended GPU (``tests/pretended.py``), so a
+failure on a real card points to its arithmetic, not to a tensor in the wrong place.
 """
 
 import copy
@@ -232,6 +232,13 @@ def from_disk(setup: Setup) -> list[Generation]:
     return [utaca.generate(memory, QUESTION, budget=4, max_new_tokens=TOKENS)]
 
 
+def short_document(setup: Setup) -> list[Generation]:
+    """A document within the window and the initial tokens: its first block becomes far during the answer."""
+    m = setup.reader.settings.memory
+    memory = prefill(setup.reader, setup.document[: m.n_init + m.n_local - 10])
+    return [utaca.generate(memory, QUESTION, budget=4, max_new_tokens=2 * TOKENS)]
+
+
 def true_positions(setup: Setup) -> list[Generation]:
     memory = prefill(setup.reader, setup.document[:SHORT], clipped=False)
     return [utaca.generate(memory, QUESTION, budget=4, max_new_tokens=TOKENS)]
@@ -294,12 +301,16 @@ def graph_cases() -> dict[str, Case]:
 
     cases = block_cases()
     chosen = ("InfLLM", "a budget for each step", "drawn", "sub.3, detected", "half, detected", "detector: retrieval")
+    # Blocks become far during the answer; and true positions, for which nothing is recorded.
+    cases |= {"short": short_document}
+    chosen += ("short", "true positions")
     return {f"{GRAPH}{name}": replayed(cases[name]) for name in chosen}
 
 
 def random_reader(kind: str) -> Reader:
     """A reader of a few layers with random weights of float32, on the CPU, with the shipped reader's tokenizer."""
-    config_class: type[PretrainedConfig] = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}[kind]
+    classes = {"llama": LlamaConfig, "yarn": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
+    config_class: type[PretrainedConfig] = classes[kind]
     sizes = {
         "vocab_size": 4096,
         "hidden_size": 128,
@@ -311,8 +322,15 @@ def random_reader(kind: str) -> Reader:
         "max_position_embeddings": 4096,
         "initializer_range": 0.1,
     }
+    if kind == "yarn":
+        rope = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 1024}
+        sizes["rope_parameters"] = rope
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config_class(**sizes), attn_implementation=ATTENTION)
+    # Biases are made as 0, so that a lost one would not be seen.
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.3)
     memory = schema.MemorySettings(n_init=32, n_local=128, prefill_chunk=128, prefill_budget=2)
     settings = schema.ReaderSettings(name=kind, path="", device="cpu", dtype="float32", memory=memory)
     return Reader(model.eval().requires_grad_(False), utaca.load_reader("tiny", device="cpu").tokenizer, settings)
@@ -410,7 +428,7 @@ def full_attention(setup: Setup) -> Tensor:
 
 
 EVERY_CASE = ("tiny", "llama")
-FEW_CASES = ("qwen2", "qwen3")
+FEW_CASES = ("qwen2", "qwen3", "yarn")
 """Readers on which a full run takes every case, and those on which it takes few: the shipped one and random ones."""
 GRAPH = "graph: "
 DEVICE_CASES = ("method:", "UT-ACA on", f"memory: {TOKENS_REPRESENT}")

@@ -474,8 +474,11 @@ def check(parts: Sequence[str], minutes: float, small: bool) -> None:
     if small:
         return
     reader = ReaderSettings(name=LARGE.reader, path="", device="cuda", dtype="bfloat16")
-    check_settings(reader)
-    check_gpu(reader, weights=0)
+    try:
+        check_settings(reader)
+        check_gpu(reader, weights=0)
+    except utaca.UserError as error:
+        raise utaca.UserError(f"{error}; here: give --small") from error
     large = [name for name in parts if name in LARGE_PARTS]
     free = torch.cuda.mem_get_info()[0]
     if large and free < needed_bytes():

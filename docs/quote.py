@@ -127,7 +127,7 @@ def _source(settings: Mapping[str, Any]) -> str:
 
 def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     if "gpu" in settings:
-        runs = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((snapshots / GPUS).glob("*.json"))]
+        runs = [_gpu_run(path) for path in sorted((snapshots / GPUS).glob("*.json"))]
         return _gpus(runs) if settings["gpu"] == "sentence" else _bars(runs)
     name = _source(settings)
     path = snapshots / name
@@ -148,11 +148,28 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     return "\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n\n"
 
 
+def _gpu_run(path: Path) -> dict[str, Any]:
+    """A report of ``bench/gpu.py``; raises :class:`UserError` if it is none, or one of a run that measured no GPU."""
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        card, bars = run["machine"]["card"], run["bars"]
+        measured = any(part["status"] == "done" for part in run["parts"].values())
+        cells = [bar[name] for bar in bars for name in ("bar", "wanted", "measured", "met")]
+        started = run["started"][:10]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{path} is no report of bench/gpu.py ({error!r}); run it again, or remove the file."
+        ) from error
+    if run.get("small") or not card or not measured:
+        raise UserError(f"{path} is a report of a run that measured no GPU; remove the file.")
+    return {"card": card.replace("|", "/"), "started": started, "cells": [cell.replace("|", "/") for cell in cells]}
+
+
 def _gpus(runs: Sequence[Mapping[str, Any]]) -> str:
     """A sentence on the GPUs that have run ``bench/gpu.py``."""
     if not runs:
         return "**No GPU has run this code yet.**"
-    cards = [f"an {run['machine']['card']} on {run['started'][:10]}" for run in runs]
+    cards = [f"one {run['card']} ({run['started']})" for run in runs]
     return f"`bench/gpu.py` has run on {' and on '.join(cards)}."
 
 
@@ -162,9 +179,8 @@ def _bars(runs: Sequence[Mapping[str, Any]]) -> str:
         return "\n\nNo GPU has run it yet, so there are no figures.\n\n"
     lines = ["| GPU | bar | wanted | measured | met |", "| --- | --- | ---: | ---: | --- |"]
     for run in runs:
-        for bar in run["bars"]:
-            cells = [run["machine"]["card"], *(bar[name] for name in ("bar", "wanted", "measured", "met"))]
-            lines.append(f"| {' | '.join(cells)} |")
+        for first in range(0, len(run["cells"]), 4):
+            lines.append(f"| {' | '.join([run['card'], *run['cells'][first : first + 4]])} |")
     return "\n\n" + "\n".join(lines) + "\n\n"
 
 

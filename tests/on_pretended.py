@@ -30,7 +30,7 @@ from utaca.readers.attention import ATTENTION  # noqa: E402
 from utaca.readers.load import Reader  # noqa: E402
 from utaca.settings import schema  # noqa: E402
 
-EVERY_CASE, FEW_CASES = ("llama",), ("tiny", "qwen2", "qwen3")
+EVERY_CASE, FEW_CASES = ("llama",), ("tiny", "qwen2", "qwen3", "yarn")
 LAYERS = 32
 LENGTH, NEW = 1008, 22
 """Tokens of the document, and of an answer, during which a block leaves the window."""

@@ -1,5 +1,6 @@
 """Readers: how they are loaded, what their tokenizers make of texts, what their attention and their adapters take."""
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -514,3 +515,32 @@ def test_a_family_is_added_by_its_adapter(monkeypatch: pytest.MonkeyPatch) -> No
     for layers in (slice(1), slice(1, None)):
         hidden = neox.through(layers, hidden, Causal(neox))
     assert torch.equal(neox.norm(hidden), neox.forward(tokens[None], Causal(neox))[0])
+
+
+# Shorter forms
+
+
+def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
+    reader, tokens = make_reader("qwen3"), some_tokens(40)
+    expected = full_attention(reader, tokens)
+    copied = copy.deepcopy(reader)
+    for layer in copied.layers:
+        layer.self_attn.v_proj.weight.zero_()
+    memory, other = (prefill(each, tokens) for each in (reader, copied))
+    assert memory.stores[1].tokens[1].abs().max() > 0
+    assert other.stores[1].tokens[1].abs().max() == 0
+    assert not torch.equal(full_attention(copied, tokens), expected)
+    assert torch.equal(full_attention(reader, tokens), expected)
+
+
+def test_a_watched_pass_runs_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("utaca.memory.branch.can_record", lambda branch: True)
+    reader = make_reader()
+    branch = Branch(prefill(reader, some_tokens(120)), 4, most=3)
+    step = branch.plan(some_tokens(1), 2)
+    assert branch.graph_of(step) is not None
+    assert branch.graph_of(branch.plan(some_tokens(2), 2)) is None, "several tokens"
+    assert branch.graph_of(branch.plan(some_tokens(1), 4)) is None, "more blocks than were announced"
+    seen = []
+    reader.first_not_finite(lambda: seen.append(branch.graph_of(step)))
+    assert seen == [None]

@@ -107,9 +107,21 @@ def test_pages_say_which_gpus_have_run(tmp_path: Path) -> None:
     (tmp_path / quote.GPUS).mkdir()
     for name in ("H100", "H200"):
         run = {"machine": {"card": f"NVIDIA {name}"}, "started": "2026-12-01T10:00:00+00:00", "bars": [bar]}
+        run |= {"small": False, "parts": {"card": {"status": "done"}}}
         (tmp_path / quote.GPUS / f"{name}.json").write_text(json.dumps(run))
-    assert "has run on an NVIDIA H100 on 2026-12-01 and on an NVIDIA H200 on" in quote.refill(sentence, tmp_path)
+    assert "run on one NVIDIA H100 (2026-12-01) and on one NVIDIA H200 (2026-12-01)." in quote.refill(
+        sentence, tmp_path
+    )
     assert "| NVIDIA H200 | a token | <= 9 ms | 8 ms | yes |" in quote.refill(table, tmp_path)
+    other = tmp_path / quote.GPUS / "other.json"
+    for report in ("{broken", "[]", "null", "{}"):
+        other.write_text(report)
+        with pytest.raises(UserError, match=r"other\.json is no report of bench/gpu\.py"):
+            quote.refill(sentence, tmp_path)
+    for change in ({"small": True}, {"machine": {"card": ""}}, {"parts": {"card": {"status": "failed"}}}):
+        other.write_text(json.dumps(run | change))
+        with pytest.raises(UserError, match="measured no GPU"):
+            quote.refill(sentence, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,11 @@ trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the 
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once
 reader: {memory: {representatives: tokens, storage: host}}
     => set reader.memory.storage=device or representatives=attention_mass
-reader: {use: tiny, name: x, graphs: true, device: cuda, memory: {storage: host}}
+{reader: {use: tiny, name: x, graphs: true, device: cuda, memory: {storage: host}}, generation: {together: false}}
     => reader.graphs=true needs reader.memory.storage=device; set it, or leave reader.graphs out
-reader: {use: tiny, name: x, graphs: true, device: cpu} => reader.graphs=true needs reader.device=cuda
+{reader: {use: tiny, name: x, graphs: true, device: cpu}, generation: {together: false}}
+    => reader.graphs=true needs reader.device=cuda
+reader: {use: tiny, name: x, graphs: true} => is for answers that share no passes; set generation.together=false
 points: {own: {budget: 3}} => points.own.method is missing; set it to a text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?

@@ -139,13 +139,15 @@ def test_the_verdict_names_the_difference_to_the_control(tmp_path, config) -> No
     files = made(tmp_path, given)
     table = judged(files, config)
     assert table.lead.startswith("**UT-ACA does better than InfLLM on 20 documents: at equal tokens, on average over 2")
-    control = "UT-ACA does better than expansions at its rate without its choice on 20 documents: at equal tokens, on "
+    control = f"UT-ACA does better than {verdict.CONTROL} on 20 documents: at equal tokens, on "
     assert f".** {control}average over 2 points, its gain on InfLLM differs by +27.5 points [" in table.lead
     row = table.frame[table.frame["over"] == verdict.CONTROL].iloc[0]
     terms = [("utaca-K32-sub16", 0.5), ("utaca-K64-sub16", 0.5)]
     terms += [("no_detector-K32-sub16-every4", -0.5), ("no_detector-K64-sub16-every4", -0.5)]
     assert (row["gain_pct_low"], row["gain_pct_high"]) == pytest.approx(resampled(files, terms))
     assert row["note"] == "expands 10.0 and 10.0 % of the tokens"
+    beyond = made(tmp_path, [*INFLLM, *utaca((32, 128, 0.6)), *utaca((32, 5000, 0.2), trigger="every.4")])
+    assert verdict.CONTROL not in judged(beyond, config).lead, "InfLLM has no point at the control's tokens"
 
 
 def planned(config: schema.Config, given, primary: str, secondary: list[str]) -> schema.Config:

@@ -84,7 +84,7 @@ def _address(host: str) -> str:
     """``host``, if it names an address: the system takes an empty one for every address, which opens the server."""
     if not host.strip():
         raise UserError("--host is empty; name an address, as 127.0.0.1, or 0.0.0.0 for every address of this machine")
-    return host
+    return host.strip()
 
 
 HOST = typer.Option(help="Address to listen on; 0.0.0.0: all of them.", callback=_address)

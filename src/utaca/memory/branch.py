@@ -28,7 +28,7 @@ from utaca.memory.attention import (
     represented,
     token_scores,
 )
-from utaca.memory.graph import Results, StepGraph, suits
+from utaca.memory.graph import ReplayedPass, StepGraph, can_record
 from utaca.memory.store import Store
 from utaca.readers.attention import Output, Step, on_device
 from utaca.readers.load import Reader
@@ -198,7 +198,7 @@ class Branch:
 
     def graph_of(self, step: BlockStep) -> StepGraph | None:
         """The graph that runs a step of this branch; None if the step must run as an ordinary pass."""
-        if not suits(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.most:
+        if not can_record(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.most:
             return None
         if self.graph is None:
             self.graph = StepGraph(self, self.most)
@@ -271,7 +271,7 @@ class BlockStep(Step):
     Raises :class:`ValueError` if the branch has no room for the tokens.
     """
 
-    passed: Pass | Results
+    passed: Pass | ReplayedPass
 
     def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
         super().__init__(branch, tokens, budget)

@@ -2,7 +2,7 @@
 
 A GPU starts a graph's kernels without the host, for which an ordinary step has to start each of them. A graph repeats
 the same operations on the same memory, so all shapes are fixed here: a step attends to the whole room of the branch's
-window and to as many blocks as the answer may ever retrieve, and masks what it does not see. What changes from token to
+window and to the most blocks that the answer may retrieve; masks hide the rest. What changes from token to
 token are three numbers on the device: the token, its ``place`` in the window, and the number ``k`` of blocks that it
 sees.
 
@@ -51,7 +51,7 @@ class OneToken(Protocol):
     k: int
 
 
-def suits(branch: Continuation) -> bool:
+def can_record(branch: Continuation) -> bool:
     """Whether steps behind a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
     m = branch.memory.settings
     paper = m.representatives != TOKENS and m.far_positions == CLIPPED and branch.memory.clipped
@@ -59,7 +59,7 @@ def suits(branch: Continuation) -> bool:
 
 
 @dataclass
-class Results:
+class ReplayedPass:
     """What a replay gives; the fields are those of :class:`utaca.memory.branch.Pass`, for one row."""
 
     keys: Tensor
@@ -114,7 +114,7 @@ class StepGraph:
         step.output = Output(self.hidden, embeddings, lambda _: self.logits)
         step.row = 0
         kept = self.query.clone(), self.lse.clone()
-        step.passed = Results(self.keys, self.values, self.rotated, *kept, self.scaling, [object()])
+        step.passed = ReplayedPass(self.keys, self.values, self.rotated, *kept, self.scaling, [object()])
         step.selected, order = self.chosen[:, 0, : step.k].sort(-1)
         step.scores = self.scores[:, 0].gather(1, order)
         step.captured = {name: found.clone() for name, found in self.captured.items()}

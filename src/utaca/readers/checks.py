@@ -44,6 +44,8 @@ def check_settings(settings: ReaderSettings) -> None:
     fault, otherwise = "no CUDA device is visible", "set reader.device=cpu"
     if settings.device == "cuda":
         wish = "reader.device=cuda"
+        if settings.graphs:
+            otherwise = "leave reader.graphs and reader.device out"
     elif settings.device == "auto" and promised_gpu():
         # On a CPU, the reader would be so slow that Slurm stops the job at its time limit.
         wish, fault = "Slurm gave this job a GPU", "torch sees no CUDA device"

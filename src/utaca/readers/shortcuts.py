@@ -1,11 +1,11 @@
 """Shorter forms of parts of transformers' layers: the same results by fewer operations.
 
 A decoding step computes little but starts many operations, and on a GPU their number decides how long the step takes.
-transformers' own form of a part stays in use for passes that are not block memory's, such as full attention to compare
-with.
+Passes outside block memory, such as full attention to compare with, still use transformers' own attention.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,82 +18,99 @@ from utaca.readers.families import Parts
 def shorten(parts: Parts) -> None:
     """Give the layers of a model whose family is ``like_llama`` their shorter form.
 
-    On a CPU only the rotation is left out. On a GPU, projections of one input become one product and a norm becomes one
-    operation; rounding may differ from transformers' form there.
+    On a CPU only the rotation is left out, because block memory rotates queries and keys itself. On a GPU, projections
+    of one input also become one product and a norm becomes one operation, so that rounding may differ from
+    transformers' form. Weights and biases of these projections must then be changed in place, and hooks on them are not
+    called.
     """
     on_gpu = parts.norm.weight.is_cuda
     scale = float(parts.rotary.attention_scaling)
     for layer in parts.layers:
-        layer.self_attn.forward = _attention(layer.self_attn, scale, on_gpu)
+        attention, mlp = layer.self_attn, layer.mlp
+        joined = Joined.of([attention.q_proj, attention.k_proj, attention.v_proj]) if on_gpu else None
+        # A partial follows its module when the model is copied; a function around the module would not.
+        attention.forward = partial(_attention, attention, joined, scale)
         if on_gpu:
-            layer.mlp.forward = _mlp(layer.mlp)
+            mlp.forward = partial(_mlp, mlp, Joined.of([mlp.gate_proj, mlp.up_proj]))
     if on_gpu:
         for module in parts.body.modules():
             if hasattr(module, "variance_epsilon"):
-                module.forward = _norm(module)
+                module.forward = partial(_norm, module)
         # The memory of the weights that became parts of others is of no use to later tensors.
         torch.cuda.empty_cache()
 
 
-def _attention(attention: nn.Module, scale: float, on_gpu: bool) -> Callable[..., tuple[Tensor, Any]]:
-    """The forward function of an attention sub-layer without its rotation.
+@dataclass
+class Joined:
+    """Several projections of one input as one product, whose outputs follow each other."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, projections: list[nn.Linear]) -> "Joined":
+        """Join projections [..., D] to [..., n]; their weights and biases become parts of the joined ones."""
+        sizes = [projection.out_features for projection in projections]
+        weight = torch.cat([projection.weight.detach() for projection in projections])
+        for projection, part in zip(projections, weight.split(sizes), strict=True):
+            projection.weight = nn.Parameter(part, requires_grad=False)
+        if projections[0].bias is None:
+            return cls(weight, None)
+        bias = torch.cat([projection.bias.detach() for projection in projections])
+        for projection, part in zip(projections, bias.split(sizes), strict=True):
+            projection.bias = nn.Parameter(part, requires_grad=False)
+        return cls(weight, bias)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        return functional.linear(hidden, self.weight, self.bias)
+
+
+def _attention(
+    attention: nn.Module,
+    joined: Joined | None,
+    scale: float,
+    hidden_states: Tensor,
+    *args: Any,
+    attending: Any = None,
+    **others: Any,
+) -> tuple[Tensor, Any]:
+    """Forward of an attention sub-layer without its rotation.
 
     Block memory runs a model at position zero, where the rotation only multiplies queries and keys by ``scale``.
     """
-    whole = type(attention).forward.__get__(attention)
-    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    if attending is None:
+        return type(attention).forward(attention, hidden_states, *args, **others)
+    if getattr(attention, "sliding_window", None) is not None:
+        # transformers' form refuses to let block memory attend to a window.
+        return type(attention).forward(attention, hidden_states, *args, attending=attending, **others)
+    query, key, value = _projected(attention, joined, hidden_states)
+    if hasattr(attention, "q_norm"):
+        query = attention.q_norm(query)
+        key = attention.k_norm(key)
+    if scale != 1:
+        factor = torch.tensor(scale, dtype=query.dtype)
+        query = query * factor
+        key = key * factor
+    out = attending.attend(attention.layer_idx, query, key, value, attention.scaling)
+    return attention.o_proj(out.transpose(1, 2).flatten(2)), None
+
+
+def _projected(attention: nn.Module, joined: Joined | None, hidden: Tensor) -> tuple[Tensor, ...]:
+    """Queries [B, H, T, D], keys and values [B, G, T, D] of hidden states [B, T, width]."""
     width = attention.head_dim
+    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+    if joined is None:
+        return tuple(each(hidden).unflatten(-1, (-1, width)).transpose(1, 2) for each in projections)
     heads = [projection.out_features // width for projection in projections]
-    joined = _joined(projections) if on_gpu else None
-
-    def project(hidden: Tensor) -> list[Tensor] | tuple[Tensor, ...]:
-        if joined:
-            return joined(hidden).unflatten(-1, (-1, width)).transpose(1, 2).split(heads, 1)
-        return [projection(hidden).unflatten(-1, (-1, width)).transpose(1, 2) for projection in projections]
-
-    def forward(hidden_states: Tensor, *args: Any, attending: Any = None, **others: Any) -> tuple[Tensor, Any]:
-        if attending is None:
-            return whole(hidden_states, *args, **others)
-        if getattr(attention, "sliding_window", None) is not None:
-            # transformers' form refuses to let block memory attend to a window.
-            return whole(hidden_states, *args, attending=attending, **others)
-        query, key, value = project(hidden_states)
-        if hasattr(attention, "q_norm"):
-            query = attention.q_norm(query)
-            key = attention.k_norm(key)
-        if scale != 1:
-            factor = torch.tensor(scale, dtype=query.dtype)
-            query = query * factor
-            key = key * factor
-        out = attending.attend(attention.layer_idx, query, key, value, attention.scaling)
-        return attention.o_proj(out.transpose(1, 2).flatten(2)), None
-
-    return forward
+    return joined(hidden).unflatten(-1, (-1, width)).transpose(1, 2).split(heads, 1)
 
 
-def _mlp(mlp: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The forward function of a gated multilayer perceptron, whose first two products are one."""
-    joined = _joined([mlp.gate_proj, mlp.up_proj])
-
-    def forward(hidden: Tensor) -> Tensor:
-        gate, up = joined(hidden).chunk(2, -1)
-        return mlp.down_proj(mlp.act_fn(gate) * up)
-
-    return forward
+def _mlp(mlp: nn.Module, joined: Joined, hidden: Tensor) -> Tensor:
+    """Forward of a gated multilayer perceptron, whose first two products are one."""
+    gate, up = joined(hidden).chunk(2, -1)
+    return mlp.down_proj(mlp.act_fn(gate) * up)
 
 
-def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The forward function of a root mean square norm, as one operation."""
-    return lambda hidden: functional.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)
-
-
-def _joined(projections: list[nn.Linear]) -> Callable[[Tensor], Tensor]:
-    """Several projections [..., D] to [..., n] as one, to all outputs in turn; their weights become parts of one."""
-    sizes = [projection.out_features for projection in projections]
-    weight = torch.cat([projection.weight.detach() for projection in projections])
-    for projection, part in zip(projections, weight.split(sizes), strict=True):
-        projection.weight = nn.Parameter(part, requires_grad=False)
-    bias = None
-    if projections[0].bias is not None:
-        bias = torch.cat([projection.bias.detach() for projection in projections])
-    return lambda hidden: functional.linear(hidden, weight, bias)
+def _norm(norm: nn.Module, hidden: Tensor) -> Tensor:
+    """Forward of a root mean square norm, as one operation."""
+    return functional.rms_norm(hidden, norm.weight.shape, norm.weight, norm.variance_epsilon)

@@ -86,6 +86,11 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
     yield from unsound
     yield from _reader_faults(config.reader)
+    if config.reader.graphs and config.generation.together:
+        yield (
+            "reader.graphs=true is for answers that share no passes; set generation.together=false, or leave "
+            "reader.graphs out."
+        )
     yield from _corpus_faults(config.corpus)
     for where, methods in (("reader.methods", config.reader.methods), ("methods", config.methods)):
         for name in methods:

@@ -39,8 +39,10 @@ Outcome = Literal["does better than", "does worse than", "is not told apart from
 Claim = Literal["primary", "secondary", "exploratory"]
 FEW = 10
 """Number of documents below which an interval is unreliable."""
-CONTROL = "expansions at its rate without its choice"
-"""What UT-ACA's control is called: points without a detector that expand about as often."""
+CONTROL = "a control that expands about as often at fixed intervals"
+"""What UT-ACA's control is called: points without a detector."""
+ALIKE = 1.5
+"""Factor within which rates of expansion count as alike."""
 BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
@@ -169,7 +171,7 @@ class _Comparison:
         """UT-ACA's gain less that of its controls, as one row: the mean of its points within InfLLM's range."""
         ours = [point for point in points if point.key[0] == "utaca" and self._is_default(point)]
         pairs = [(point, control) for point in ours if (control := point.control(points))]
-        pairs = [pair for pair in pairs if not self._beyond(pair[0].ratio(*MTOKENS))]
+        pairs = [pair for pair in pairs if self._comparable(*pair)]
         if not pairs:
             return []
         row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
@@ -181,6 +183,12 @@ class _Comparison:
         row |= {"n_points": len(pairs), "note": _expansions(ours_expand, controls_expand)}
         _Gain.mean([self._gain(point) - self._gain(control) for point, control in pairs]).put(row)
         return [row]
+
+    def _comparable(self, point: PointResult, control: PointResult) -> bool:
+        """Whether a control expands about as often as the point, and InfLLM has points at the tokens of both."""
+        rate, of_control = (each.ratio(*ROLLBACKS) for each in (point, control))
+        alike = max(rate, of_control) <= ALIKE * min(rate, of_control)
+        return alike and not any(self._beyond(each.ratio(*MTOKENS)) for each in (point, control))
 
     def _gain(self, point: PointResult) -> _Gain:
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
