@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
+from statistics import fmean
 from typing import Literal, get_args
 
 import pandas as pd
@@ -176,11 +177,10 @@ class _Comparison:
             return []
         row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
         row |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
-        ours_expand, controls_expand = (
-            100 * sum(point.ratio(*ROLLBACKS) for point in side) / len(pairs) for side in zip(*pairs, strict=True)
-        )
+        own_rate = fmean([point.ratio(*ROLLBACKS) for point, _ in pairs])
+        control_rate = fmean([control.ratio(*ROLLBACKS) for _, control in pairs])
         row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
-        row |= {"n_points": len(pairs), "note": _expansions(ours_expand, controls_expand)}
+        row |= {"n_points": len(pairs), "note": _expansions(100 * own_rate, 100 * control_rate)}
         _Gain.mean([self._gain(point) - self._gain(control) for point, control in pairs]).put(row)
         return [row]
 
