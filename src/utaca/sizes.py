@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from utaca.layout import Layout
-from utaca.settings.schema import TOKENS, MemorySettings, ReaderSettings
+from utaca.settings.schema import OWN, TOKENS, MemorySettings, ReaderSettings
 
 TOGETHER = 4096
 """Most tokens of prefill chunks that share a pass of the model, if none of them retrieves blocks."""
@@ -109,8 +109,8 @@ def whole_bytes(sizes: Sizes, length: int, item: int) -> int:
 class Work:
     """What a job decodes: ``documents`` of up to ``length`` tokens, and ``tokens`` of answers about each of them.
 
-    ``points`` answers are decoded side by side. ``whole`` is the number of times that a document, cut to the reader's
-    positions, is read by full attention.
+    ``points`` answers are decoded side by side, under the ``budgets`` of block memory that they have. ``whole`` is the
+    number of times that a document, cut to the reader's positions, is read by full attention.
     """
 
     documents: int
@@ -118,6 +118,7 @@ class Work:
     tokens: int
     points: int
     whole: int = 0
+    budgets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ class Model:
     def memory_bytes(self, work: Work) -> int:
         """Upper estimate of a job's main memory, in bytes."""
         sizes, item, device, m = self.sizes, self.item, self.device, self.reader.memory
+        if m.prefill_budget == OWN:
+            m = replace(m, prefill_budget=max(work.budgets, default=0))
         weights = self.parameters * item
         if device == "cpu" and item < 4:
             # A matrix may be copied to float32.
@@ -163,11 +166,15 @@ class Model:
         return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
 
     def minutes(self, work: Work) -> int:
-        """Upper estimate of a job's minutes: reading, once more per method that reads documents whole, and answering.
+        """Upper estimate of a job's minutes: reading and answering.
 
+        A document is read into block memory once, or once for each budget if the reader wants it so, and once more for
+        each method that reads documents whole.
         Attention is taken to cost as much as the products with the weights.
         """
-        reading = (1 + work.whole) * work.length * 4 * self.parameters / _FLOPS[self.device]
+        own = self.reader.memory.prefill_budget == OWN
+        readings = (len(set(work.budgets)) if own else 1) + work.whole
+        reading = readings * work.length * 4 * self.parameters / _FLOPS[self.device]
         step = self.parameters * self.item / _BYTES[self.device] + self.sizes.layers * _LAYER_S
         return _START_MIN + int(work.documents * (reading + work.tokens * work.points * step) / 60)
 

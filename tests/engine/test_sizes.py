@@ -15,7 +15,7 @@ from utaca.methods.full import FullAttention
 from utaca.readers.files import model
 from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings, ReaderSettings
-from utaca.sizes import Sizes, Work, chunks, document_bytes, shown_bytes, whole_bytes
+from utaca.sizes import Model, Sizes, Work, chunks, document_bytes, shown_bytes, whole_bytes
 
 SMALL = Sizes(layers=4, heads=8, kv_heads=2, head_size=32, hidden=256, intermediate=896)
 """Of the proportions of an 8B model."""
@@ -89,6 +89,14 @@ def test_a_job_asks_for_its_documents_that_are_read_whole_and_for_embeddings(roo
     work = Work(documents=1, length=900, tokens=9, points=2)
     more = job.memory_bytes(replace(work, whole=1)) - job.memory_bytes(work)
     assert more == pytest.approx(1.25 * whole_bytes(job.sizes, 900, 4))
+
+    def under(budget: int) -> Model:
+        return replace(job, reader=replace(job.reader, memory=replace(job.reader.memory, prefill_budget=budget)))
+
+    own = under(-1)
+    several = replace(work, budgets=(2, 8, 8), length=10**6)
+    assert own.memory_bytes(several) == under(8).memory_bytes(several)
+    assert own.minutes(several) - job.minutes(several) == pytest.approx(10**6 * 4 * job.parameters / 20e9 / 60, abs=1)
     assert shown_bytes(2 * 10**6, 64) - shown_bytes(10**6, 64) == pytest.approx(1.25 * 6 * 64e6)
 
 

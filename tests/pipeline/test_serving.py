@@ -21,8 +21,9 @@ import utaca
 from utaca.app.serving import server as servers
 from utaca.app.serving import worker as workers
 from utaca.app.serving.memories import Memories
-from utaca.app.serving.protocol import Order
+from utaca.app.serving.protocol import Order, ServerSettings
 from utaca.app.serving.server import Server
+from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.schema import MemorySettings
 
@@ -108,6 +109,12 @@ def test_an_answer_ends_where_it_is_told_to_and_a_seed_draws_the_same_again(serv
     first, again, other = (text_of(server, temperature=2, seed=seed, max_tokens=8) for seed in (1, 1, 2))
     assert first == again != other
     assert choice(server, messages=[{"role": "user", "content": "Hello"}], max_tokens=4), "no document"
+
+
+def test_a_reader_that_reads_a_document_for_each_budget_is_not_served() -> None:
+    own = make_reader(memory=MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=-1))
+    with pytest.raises(UserError, match="prefill_budget a number of blocks"):
+        servers.Server(own, ServerSettings("test", trigger="never"))
 
 
 def test_the_document_that_was_used_last_longest_ago_leaves() -> None:

@@ -13,15 +13,18 @@ from configs import point
 from small import make_reader
 
 from utaca.decoding.loop import generate
+from utaca.decoding.policies import parse
+from utaca.decoding.triggers import Every
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation import answers as answers_module
 from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
+from utaca.generation.kept import Kept
 from utaca.generation.points import Decoded, PointDetector, decode_points
 from utaca.generation.trajectories import trajectories
-from utaca.memory import prefill
+from utaca.memory import BlockMemory, prefill
 from utaca.methods import infllm as infllm_module
 from utaca.methods import method_of
 from utaca.methods.full import FullAttention
@@ -30,7 +33,7 @@ from utaca.readers.load import Reader
 from utaca.records import SCHEMAS, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
-from utaca.settings.schema import MemorySettings
+from utaca.settings.schema import OWN, MemorySettings
 
 
 def decoded(reader, asked, points, journal, detectors=None, settings=None, **how: Any) -> Decoded:
@@ -142,7 +145,7 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
     detectors = {f"utaca-K6-sub2-seed{n}": PointDetector(unsure(n), "ab"[n], "utaca", n) for n in (0, 1)}
     detectors["utaca-K6-sub2"] = detectors["utaca-K6-sub2-seed0"]
     prefills, generated = [], []
-    monkeypatch.setattr(infllm_module, "prefill", lambda r, t: prefills.append(t) or prefill(r, t))
+    monkeypatch.setattr(infllm_module, "prefill", lambda r, t, **o: prefills.append(t) or prefill(r, t, **o))
     monkeypatch.setattr(answers_module, "generate", lambda *g, **o: generated.append(o) or generate(*g, **o))
     inputs = documents(2)
     results = decoded(reader, asked(reader, inputs), points, Journal(tmp_path, "x"), detectors)
@@ -208,6 +211,57 @@ def test_answers_decoded_together_are_those_apart(reader, tmp_path, monkeypatch,
         assert again.traces[key].equals(results.traces[key])
         assert answers["peak_bytes"].to_pylist() == [None] * 3
         assert all(math.isnan(seconds) for seconds in answers["decode_seconds"].to_pylist())
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_document_is_read_once_for_each_distinct_budget_of_answers(reader, tmp_path, monkeypatch, together) -> None:
+    """Under ``prefill_budget=-1`` answers are those after a reading under K of a fixed budget, K_max of an adaptive."""
+    reader.settings.memory.prefill_budget = OWN
+    reads: list[int] = []
+
+    def counted(reader: Reader, text: str, budget: int) -> BlockMemory:
+        reads.append(budget)
+        return prefill(reader, text, budget=budget)
+
+    monkeypatch.setattr(infllm_module, "prefill", counted)
+    points = [point("infllm", 2), point("utaca", 6, "sub.2", "never"), point("infllm", 6), point("infllm", 1)]
+    inputs = asked(reader, documents(2))
+    results = decoded(reader, inputs, points, Journal(tmp_path, "x"), together=together)
+    assert sorted(reads) == [1, 1, 2, 2, 6, 6]
+    for one in points:
+        for number, document in enumerate(inputs):
+            memory = reader_under(one.budget, reader, document.text)
+            policy = {"policy": parse("sub.2"), "trigger": Every(0)} if one.adaptive else {}
+            expected = generate(memory, document.question, budget=one.budget, max_new_tokens=9, **policy)
+            assert results.answers[one.label]["text"][number].as_py() == expected.text
+
+
+def reader_under(budget: int, reader: Reader, text: str) -> BlockMemory:
+    """A document as a reader reads it whose setting names the budget."""
+    settings = replace(reader.settings, memory=replace(reader.settings.memory, prefill_budget=budget))
+    return prefill(Reader(reader.model, reader.tokenizer, settings), text)
+
+
+def test_trajectories_are_of_documents_read_under_their_own_budget(reader, tmp_path) -> None:
+    reader.settings.memory.prefill_budget = OWN
+    inputs, recorded = asked(reader, documents(2)), schema.TrajectorySettings()
+    kept = Kept(tmp_path / "kept")
+    tables = [
+        trajectories(reader, inputs, [1, 6], recorded, Journal(tmp_path / name, "x"), keeping)
+        for name, keeping in (("alone", None), ("kept", kept))
+    ]
+    assert tables[0].equals(tables[1])
+    rows = tables[0].to_pylist()
+    texts = []
+    for one in inputs:
+        for budget in (1, 6):
+            expected = generate(reader_under(budget, reader, one.text), one.question, budget=budget, max_new_tokens=9)
+            tokens = [row["token"] for row in rows if (row["document"], row["budget"]) == (one.document, budget)]
+            assert tokens == [token.token for token in expected.trace]
+            texts.append(expected.text)
+    assert len(set(texts)) > 2, "the budget matters"
+    with pytest.raises(UserError, match=r"prefill_budget=-1 reads .*; name that budget, as"):
+        prefill(reader, "a document")
 
 
 def test_what_full_attention_cannot_do_with_a_document_is_a_row(reader, tmp_path) -> None:

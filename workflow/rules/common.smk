@@ -261,7 +261,8 @@ def compact(about):
 
 def work(documents, length, tokens, points):
     whole = len({point.base or point.method for point in points if not point.in_blocks})
-    return Work(documents, length, tokens, max(1, len(points)), whole)
+    budgets = tuple(point.budget for point in points if point.in_blocks)
+    return Work(documents, length, tokens, max(1, len(points)), whole, budgets)
 
 
 def retries(role):

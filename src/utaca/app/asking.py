@@ -53,9 +53,9 @@ def ask(
         tell(choice.note)
     started = time.perf_counter()
     if cache is None:
-        memory, cached = prefill(reader, text, description="reading"), False
+        memory, cached = prefill(reader, text, budget=choice.options["budget"], description="reading"), False
     else:
-        memory, cached = Cache(cache, cache_size, tell).read(reader, text)
+        memory, cached = Cache(cache, cache_size, tell).read(reader, text, choice.options["budget"])
     seconds = time.perf_counter() - started
     if cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")

@@ -55,13 +55,16 @@ class Cache:
                 "--no-cache"
             ) from error
 
-    def read(self, reader: Reader, text: str) -> tuple[BlockMemory, bool]:
-        """The block memory of a document, as :func:`utaca.prefill` returns it, and whether it came from the cache."""
+    def read(self, reader: Reader, text: str, budget: int) -> tuple[BlockMemory, bool]:
+        """The block memory of a document, as :func:`utaca.prefill` returns it, and whether it came from the cache.
+
+        ``budget`` is the budget of the answers (:func:`utaca.memory.prefill.memory_settings`).
+        """
         tokens = reader.document(text)
-        path = kept.path_of(self._folder, reader, tokens)
+        path = kept.path_of(self._folder, reader, tokens, budget)
         if path.is_file():
             try:
-                memory, _ = kept.restored(path, reader, tokens)
+                memory, _ = kept.restored(path, reader, tokens, budget)
             except kept.DamagedError:
                 self._tell(f"The cached document {path} is damaged; it is read anew.")
                 path.unlink(missing_ok=True)
@@ -70,7 +73,7 @@ class Cache:
                     os.utime(path)
                 return memory, True
         started = time.perf_counter()
-        memory = prefill(reader, tokens, description="reading")
+        memory = prefill(reader, tokens, budget=budget, description="reading")
         self._keep(memory, time.perf_counter() - started, path)
         return memory, False
 

@@ -17,7 +17,7 @@ from utaca.errors import UserError
 from utaca.generation.kept import Kept
 from utaca.generation.peak import PeakMemory
 from utaca.methods.bases.method import Method
-from utaca.methods.infllm import BLOCKS
+from utaca.methods.infllm import BLOCKS, shared_reading
 from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
@@ -61,7 +61,7 @@ class Answer:
 class Answers:
     """Answers about one document, its text or token ids [N].
 
-    The latest reading is kept only for questions and methods that can share it (:attr:`Method.reading`), so that no
+    The latest reading is kept only for questions and methods that can share it (:func:`shared_reading`), so that no
     method's peak memory includes another method's reading. Answers that share passes, for which no peak memory is
     measured, take a document's block memory from ``kept`` if an earlier stage has kept it.
     """
@@ -114,14 +114,14 @@ class Answers:
         """
         room = len(self.reader.encode_question(question, prefix)) + longest
         # A document that is cut to leave room for a question is cut shorter for a longer question.
-        key = method.reading, min(self._length, method.longest(self.reader, room) or self._length)
+        key = shared_reading(method, self.reader), min(self._length, method.longest(self.reader, room) or self._length)
         if self._kept is None or self._kept[0] != key:
             self._kept = None
             return_freed_memory()
             started = time.perf_counter()
             with PeakMemory(self.reader.device) as peak:
                 if shared and self._documents and method.reading == BLOCKS:
-                    reading, seconds = self._documents.read(self.reader, self._document)
+                    reading, seconds = self._documents.read(self.reader, self._document, method.budget)
                 else:
                     reading = method.read(self.reader, self._document, room)
                     seconds = time.perf_counter() - started

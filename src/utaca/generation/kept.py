@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from utaca.memory.branch import BlockMemory
-from utaca.memory.prefill import begun, prefill
+from utaca.memory.prefill import begun, memory_settings, prefill
 from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path
 
@@ -34,16 +34,16 @@ class Kept:
     def __init__(self, folder: str | Path, room: int = ROOM) -> None:
         self._folder, self._room = Path(folder), room
 
-    def read(self, reader: Reader, document: str | Tensor) -> tuple[BlockMemory, float]:
+    def read(self, reader: Reader, document: str | Tensor, budget: int | None = None) -> tuple[BlockMemory, float]:
         """The memory that :func:`prefill` makes of a document, bit for bit, and the seconds that reading took."""
         tokens = reader.document(document)
-        path = path_of(self._folder, reader, tokens)
+        path = path_of(self._folder, reader, tokens, budget)
         if path.is_file():
             with suppress(DamagedError):
-                return restored(path, reader, tokens)
+                return restored(path, reader, tokens, budget)
             path.unlink(missing_ok=True)
         started = time.perf_counter()
-        memory = prefill(reader, tokens)
+        memory = prefill(reader, tokens, budget=budget)
         seconds = time.perf_counter() - started
         held = sum(file.stat().st_size for file in self._folder.glob("*"))
         if held + size(memory) <= self._room:
@@ -60,9 +60,13 @@ class DamagedError(Exception):
     """The file of a document is not as it was written."""
 
 
-def path_of(folder: Path, reader: Reader, tokens: Tensor) -> Path:
-    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, dtype and memory."""
-    about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), asdict(reader.settings.memory)
+def path_of(folder: Path, reader: Reader, tokens: Tensor, budget: int | None = None) -> Path:
+    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, dtype and memory.
+
+    ``budget`` is the budget of the answers (:func:`utaca.memory.prefill.memory_settings`).
+    """
+    memory = asdict(memory_settings(reader, budget))
+    about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), memory
     digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
     return folder / f"{digest}.safetensors"
 
@@ -80,12 +84,12 @@ def save(memory: BlockMemory, seconds: float, path: Path) -> None:
 
 
 @torch.inference_mode()
-def restored(path: Path, reader: Reader, tokens: Tensor) -> tuple[BlockMemory, float]:
+def restored(path: Path, reader: Reader, tokens: Tensor, budget: int | None = None) -> tuple[BlockMemory, float]:
     """The memory of a document's ``tokens`` [N] in a file, and the seconds that reading it took.
 
     Raises :class:`DamagedError` if the file is damaged, and :class:`UserError` if the document exceeds free memory.
     """
-    memory = begun(reader, tokens)
+    memory = begun(reader, tokens, budget=budget)
     names = list(_parts(memory))
     try:
         with safe_open(path, "pt") as file:

@@ -13,6 +13,7 @@ from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.generation.kept import Kept
 from utaca.methods.bases.method import Method
+from utaca.methods.infllm import shared_reading
 from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.records import SCHEMAS
@@ -70,9 +71,10 @@ def decode_points(
     the reader or the document, the answer is a row without tokens, whose ``finish`` gives the reason. For points in
     block memory, a lack of memory for shared passes or an unsuitable document raises :class:`UserError` instead.
     """
-    readings = list(dict.fromkeys(method.base.reading for method in methods.values()))
+    reading = {label: shared_reading(method.base, reader) for label, method in methods.items()}
+    readings = list(dict.fromkeys(reading.values()))
     setups = [_Setup(point, methods[point.label], detectors.get(point.label)) for point in points]
-    setups.sort(key=lambda setup: readings.index(setup.method.base.reading))
+    setups.sort(key=lambda setup: readings.index(reading[setup.point.label]))
     answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
     bar = progress(total=len(documents), unit="document", desc=f"answers, {split}")
@@ -82,7 +84,7 @@ def decode_points(
             answers = Answers(reader, document[0].text, kept)
             questions.append([_Journaled(one, answers, journal, split) for one in document])
         shared = [setup for setup in setups if together and setup.point.together]
-        for _, of_reading in groupby(shared, key=lambda setup: setup.method.base.reading):
+        for _, of_reading in groupby(shared, key=lambda setup: reading[setup.point.label]):
             together_now, every = list(of_reading), list(chain(*questions))
             # Each answer about a long document holds a long window, so only answers to one question share passes.
             size = max(1, TOGETHER // len(together_now)) if len(every[0].asked.text) <= SHORT else 1

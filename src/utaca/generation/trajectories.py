@@ -14,7 +14,7 @@ from utaca.decoding.options import Decoding
 from utaca.generation.answers import Asked, side_by_side_room
 from utaca.generation.kept import Kept
 from utaca.generation.points import side_by_side
-from utaca.memory import prefill
+from utaca.memory import BlockMemory, prefill
 from utaca.readers.load import Reader
 from utaca.records import trajectory_schema
 from utaca.records.journal import Journal
@@ -62,15 +62,26 @@ def _decoded(
     decodings, options = [], {"expanded": recorded.expanded, "measured": True}
     with side_by_side_room(len(questions) * len(budgets)):
         for one in questions:
-            memory = kept.read(reader, one.text)[0] if kept else prefill(reader, one.text)
+            memories = _memories(reader, one.text, budgets, kept)
             about = options | {"max_new_tokens": one.longest, "prefix": one.prefix}
-            decodings += [Decoding(memory, one.question, budget, **about) for budget in budgets]
+            decodings += [Decoding(memories[budget], one.question, budget, **about) for budget in budgets]
         generations = generate_together(decodings)
     answers = iter(generations)
     return [
         pa.concat_tables(_table(reader, one.document, budget, next(answers), recorded.sites) for budget in budgets)
         for one in questions
     ]
+
+
+def _memories(reader: Reader, text: str, budgets: Sequence[int], kept: Kept | None) -> dict[int, BlockMemory]:
+    """A document as it is read for answers under each budget: once, or once a budget if the reader wants it so."""
+
+    def read(budget: int) -> BlockMemory:
+        return kept.read(reader, text, budget)[0] if kept else prefill(reader, text, budget=budget)
+
+    if reader.settings.memory.prefill_budget == schema.OWN:
+        return {budget: read(budget) for budget in budgets}
+    return dict.fromkeys(budgets, read(budgets[0]))
 
 
 def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:

@@ -26,23 +26,31 @@ from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
 from utaca.records.progress import progress
 from utaca.settings.machine import in_turn, return_freed_memory
-from utaca.settings.schema import TOKENS
+from utaca.settings.schema import OWN, TOKENS, MemorySettings
 from utaca.sizes import chunks
 
 
 @in_turn
 @torch.inference_mode()
-def prefill(reader: Reader, document: str | Tensor, *, clipped: bool = True, description: str = "") -> BlockMemory:
+def prefill(
+    reader: Reader,
+    document: str | Tensor,
+    *,
+    clipped: bool = True,
+    budget: int | None = None,
+    description: str = "",
+) -> BlockMemory:
     """Read a document once into a sealed block memory, which serves any number of questions, budgets and policies.
 
     ``document`` is a text, or token ids [N] that begin with what the chat template puts before a document
-    (:meth:`Reader.document`). Reading depends on ``reader.settings.memory`` alone, which the memory keeps. With a
-    ``description``, a progress bar is shown. Raises :class:`UserError` if the document is empty, is neither text nor
-    ids of the vocabulary, or does not fit into free memory.
+    (:meth:`Reader.document`). Reading depends on ``reader.settings.memory``, which the memory keeps. ``budget`` is the
+    budget of the answers (:func:`memory_settings`). With a ``description``, a progress bar is shown. Raises
+    :class:`UserError` if the document is empty, is neither text nor ids of the vocabulary, or does not fit into free
+    memory.
     """
     if not isinstance(reader, Reader):
         raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
-    memory = begun(reader, reader.document(document), clipped)
+    memory = begun(reader, reader.document(document), clipped, budget)
     with progress(total=len(memory), unit="token", desc=description, disable=not description) as bar:
         for position in passes(memory):
             bar.update(position - bar.n)
@@ -81,7 +89,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     ``mass`` is ``old.attention_mass`` after that pass. A token's keys and values depend on no token after its chunk, so
     :func:`passes` goes on from ``start`` as if it had read all tokens, up to the rounding of passes of other sizes.
     """
-    memory = begun(old.reader, tokens, old.clipped)
+    memory = begun(old.reader, tokens, old.clipped, old.settings.prefill_budget)
     blocks = memory.layout.n_far(start)
     if tokens.is_cuda:
         torch.cuda.synchronize(tokens.device)  # the last pass may still be copying to host memory
@@ -91,9 +99,13 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
 
 
 @torch.inference_mode()
-def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
-    """A memory for a document's ``tokens`` [N], none of them read yet; raises :class:`UserError` if they do not fit."""
-    m = replace(reader.settings.memory)
+def begun(reader: Reader, tokens: Tensor, clipped: bool = True, budget: int | None = None) -> BlockMemory:
+    """A memory for a document's ``tokens`` [N], none of them read yet; raises :class:`UserError` if they do not fit.
+
+    ``budget`` is the budget of the answers (:func:`memory_settings`). Chunks of a memory that is not ``clipped`` see
+    all blocks, whatever their budget.
+    """
+    m = memory_settings(reader, budget if clipped else 0)
     layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
     check_blocks(reader, m, length, chunks(m, clipped))
     layers, _, heads, width = reader.shape
@@ -106,6 +118,23 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True) -> BlockMemory:
         memory.representatives.append(like.new_zeros(heads * width, blocks, dtype=precise))
         memory.attention_mass.append(like.new_zeros(heads, 0, dtype=precise))
     return memory
+
+
+def memory_settings(reader: Reader, budget: int | None) -> MemorySettings:
+    """The settings of block memory that a document is read with, for answers under a ``budget`` in blocks.
+
+    They are a copy of the reader's. The budget counts if the reader's ``prefill_budget`` is -1
+    (:data:`utaca.settings.schema.OWN`), and takes its place. Raises :class:`UserError` if it is needed but None.
+    """
+    m = replace(reader.settings.memory)
+    if m.prefill_budget == OWN:
+        if budget is None:
+            raise UserError(
+                "reader.memory.prefill_budget=-1 reads a document under the budget of its answers; name that budget, "
+                "as in utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget to one for all"
+            )
+        m.prefill_budget = budget
+    return m
 
 
 class Chunks:

@@ -10,9 +10,20 @@ from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, prefill
 from utaca.methods.bases.method import Method
 from utaca.readers.load import Reader
+from utaca.settings.schema import OWN
 
 BLOCKS = "blocks"
 """The :attr:`Method.reading` of methods that answer from block memory."""
+
+
+def shared_reading(method: Method, reader: Reader) -> Hashable:
+    """Key of a method's reading of a document by a reader: methods with equal keys may share one reading.
+
+    That is :attr:`Method.reading`, with the budget if the reader reads a document into block memory under the budget of
+    its answers (``reader.memory.prefill_budget=-1``).
+    """
+    own = method.reading == BLOCKS and reader.settings.memory.prefill_budget == OWN
+    return (method.reading, method.budget) if own else method.reading
 
 
 @dataclass(frozen=True)
@@ -41,4 +52,4 @@ class InfLLM(Method):
         return {"budget": self.budget}
 
     def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
-        return prefill(reader, document)
+        return prefill(reader, document, budget=self.budget)

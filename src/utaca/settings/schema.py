@@ -39,7 +39,7 @@ BLOCK_METHODS = (FIXED, *EXPANDED)
 
 
 OWN = -1
-"""Value of ``question_budget``: a question is read under the budget of its answer."""
+"""Value of ``prefill_budget`` and ``question_budget``: document or question is read under the budget of its answer."""
 
 TOKENS = "tokens"
 """Value of ``representatives``: every token of a block represents the block."""
@@ -143,7 +143,7 @@ class MemorySettings:
     far_positions: Literal["clipped", "packed"] = setting(CLIPPED)
     n_representatives: Whole = setting(4, minimum=1)
     prefill_chunk: Whole = setting(2048, minimum=1)
-    prefill_budget: Whole = setting(16, minimum=0)
+    prefill_budget: Whole = setting(16, minimum=OWN)
     question_budget: Whole = setting(0, minimum=OWN)
     question_chunk: Whole = setting(0, minimum=0)
     storage: Literal["device", "host"] = setting("device", transport=True)

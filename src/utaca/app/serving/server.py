@@ -31,6 +31,7 @@ from utaca.app.serving.worker import Worker
 from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_memory
+from utaca.settings.schema import OWN
 
 BODY = 32 << 20
 """Most bytes of a request's body."""
@@ -42,10 +43,16 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 class Server(uvicorn.Server):
     """The HTTP server of a reader; on SIGTERM or SIGINT, it takes no more requests, and answers end or get an error.
 
-    Raises :class:`UserError` if the default decoding options are invalid.
+    Raises :class:`UserError` if the default decoding options are invalid, or if the reader reads a document anew for
+    every budget, which answers to many clients cannot share.
     """
 
     def __init__(self, reader: Reader, settings: ServerSettings) -> None:
+        if reader.settings.memory.prefill_budget == OWN:
+            raise UserError(
+                "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads it once for "
+                "all requests; give reader.memory.prefill_budget a number of blocks, as 16"
+            )
         self.reader, self.settings, self.address = reader, settings, ""
         room = settings.room if settings.room is not None else _half_of_free(reader)
         self.worker = Worker(reader, room, settings.parallel)
