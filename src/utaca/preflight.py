@@ -29,7 +29,8 @@ STAGES = (
 _OF_RULES = {
     "write_biographies": "biographies", "corpus": "corpus", "pad": "documents", "decode_trajectories": "trajectories",
     "label": "labels", "label_traces": "labels", "label_tasks": "labels", "train_detector": "detectors",
-    "detect": "detections", "generate": "generations", "score": "scores",
+    "detect": "detections", "generate": "generations", "replay": "generations", "time_answers": "generations",
+    "score": "scores", "score_replays": "scores",
 }  # fmt: skip
 """Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}

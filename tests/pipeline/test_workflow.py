@@ -28,7 +28,7 @@ PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval"],
+    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval", "failures", "probabilities"],
     *["human", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "differences"}
@@ -87,6 +87,9 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "generate validation blocks": PLAN.size("validation").shards,
         "generate test blocks": PLAN.size("test").shards,
         **{f"score {split} blocks": 1 for split in ("validation", "test")},
+        "replay": 1,
+        "score_replays": 1,
+        "time_answers": 1,
         **{f"{rule} {split}": 1 for split in ("validation", "test") for rule in ("label_traces", "view_traces")},
         **{f"table {table}": 1 for table in TABLES},
         **{f"figure {figure}": 1 for figure in FIGURES},

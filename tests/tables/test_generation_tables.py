@@ -1,4 +1,4 @@
-"""Generation held against InfLLM and token agreement, and curves: against plain restatements."""
+"""Generation held against InfLLM and the agreement oracle, and curves: against plain restatements."""
 
 from contextlib import nullcontext
 from functools import cache
@@ -7,7 +7,7 @@ import factories
 import numpy as np
 import pandas as pd
 import pytest
-from configs import point, reference_config
+from configs import decoding, point, reference_config
 from factories import inputs
 
 from utaca.reporting import statistics
@@ -107,8 +107,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     statistics.adjust(rows, "p")
     assert list(frame["gain_p_holm"]) == pytest.approx([row["p_holm"] for row in rows], nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4, "it is over the gains of the table"
-    assert np.isnan(frame.loc["Token agreement", "K_max=64, Sub.16"]["gap_closed_pct"])
-    assert frame.loc["Token agreement", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
+    assert np.isnan(frame.loc["Agreement oracle", "K_max=64, Sub.16"]["gap_closed_pct"])
+    assert frame.loc["Agreement oracle", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
 
 
 def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_path, config) -> None:
@@ -155,3 +155,28 @@ def test_points_of_another_policy_are_another_curve(tmp_path, config, monkeypatc
     assert drawn[0].get_legend_handles_labels()[1] == [
         "InfLLM K=8, 16", "UT-ACA K_max=16, 64; Sub.16", "UT-ACA K_max=16, 64; Set.8"
     ]  # fmt: skip
+
+
+def test_seconds_and_memory_are_of_answers_that_were_decoded_by_themselves(tmp_path, config) -> None:
+    fixed, adaptive = point("infllm", 8), point("utaca", 32, "sub.16")
+    shared = {"decode_seconds": np.nan, "peak_bytes": None}
+    rows = [factories.answer(f"d{d}", of, **shared) for of in (fixed, adaptive) for d in range(4)]
+    answers, scores = factories.saved(tmp_path, rows, [factories.score(row["document"], row["point"]) for row in rows])
+    alone = [
+        factories.answer(f"d{d}", of, decode_seconds=2.0 + d + seconds, prefill_seconds=8.0, peak_bytes=(d + 1) << 30)
+        for of, seconds in ((fixed, 0.0), (adaptive, 5.0))
+        for d in range(2)
+    ]
+    factories.saved(tmp_path, alone, [], "timed-")
+    files = inputs(answers, scores) | {"timed_answers": [tmp_path / "timed-answers.parquet"]}
+    config = reference_config(
+        scale={"bootstrap": 300}, detectors={"utaca": schema.DetectorSettings()}, **decoding(test=[fixed, adaptive])
+    )
+    frame = generation.tradeoff(files, config)
+    assert list(frame["end_to_end_s"]) == [8 + 2.5, 8 + 7.5]
+    assert list(frame["seconds_per_token"]) == [0.25, 0.75]
+    assert set(frame["peak_gib"]) == {2.0}
+    assert set(frame["n_timed"]) == {2}
+    assert frame.attrs["timed"] == "2 documents, decoded each by itself"
+    assert list(generation.generation(files, config)["seconds_per_token"]) == [0.25, 0.75]
+    assert generation.tradeoff(inputs(answers, scores), config)["seconds_per_token"].isna().all()

@@ -169,13 +169,13 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
         "UT-ACA K_max=32, Sub.16": "secondary",
         "UT-ACA K_max=64, Sub.16": "primary",
         "UT-ACA K_max=32, Sub.16 (chained)": "secondary",
-        "Token agreement K_max=32, Sub.16": "secondary",
+        "Agreement oracle K_max=32, Sub.16": "secondary",
     }
     p = rows["gain_p"]
     least = 2 / 201  # of 200 resamples, none on the other side of zero
     assert p["UT-ACA K_max=64, Sub.16"] == pytest.approx(least), "the primary one is not adjusted"
     assert p["UT-ACA K_max=32, Sub.16"] == pytest.approx(3 * least)
-    assert p["Token agreement K_max=32, Sub.16"] > 0.1
+    assert p["Agreement oracle K_max=32, Sub.16"] > 0.1
     said = table.lead.splitlines()
     assert said[0].startswith(
         "**UT-ACA K_max=64, Sub.16 does worse than InfLLM on 20 documents: at equal tokens, its CAS differs by -60.0"
@@ -247,7 +247,7 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
         ("infllm", 8, "", "", 128, 0.3): "InfLLM K=8",
         ("utaca", 64, "sub.16", "", 340, 0.5): "UT-ACA K_max=64, Sub.16",
         ("utaca", 64, "sub.16", "chained", 350, 0.5): "UT-ACA K_max=64, Sub.16 (chained)",
-        ("utaca", 64, "set.1", "agreement", 300, 0.5): "Token agreement K_max=64, Set.1",
+        ("utaca", 64, "set.1", "agreement", 300, 0.5): "Agreement oracle K_max=64, Set.1",
         ("snapkv", 1024, "", "", 1024, 0.5): "SnapKV 1024 tokens",
         ("full", 0, "", "", 900, 0.5): "Full attention",
     }

@@ -120,6 +120,11 @@ def judged(*splits, kinds=KINDS):
     return [f"{SCORES}/{split}/{kind}.parquet" for split, kind in wanted if (split, kind) in POINTS]
 
 
+# Single decisions turned, and answers decoded by themselves.
+REPLAYED = [point for point in [SETTINGS.main_point] if point and SETTINGS.scale.replays]
+REPLAYS = f"{OUT}/generations/test/replays.parquet"
+REPLAY_SCORES = f"{SCORES}/test/replays.parquet"
+TIMED = f"{OUT}/generations/test/timed.parquet"
 TRAJECTORIES = f"{OUT}/trajectories/{{split}}/part-{{shard}}.parquet"
 # Labels as the labeller gave them.
 UNCORRECTED = f"{LABELS}/uncorrected/{{split}}/part-{{shard}}.parquet"
@@ -314,6 +319,10 @@ def made_from(table):
         **{f"{x}_traces": generations("traces", x, "blocks") for x in splits},
         **{f"{x}_scores": judged(x, kinds=["blocks"]) for x in splits},
         **{f"{x}_uncorrected": shards(UNCORRECTED, x) for x in SPLITS},
+        "replays": [REPLAYS] if REPLAYED else [],
+        "replay_scores": [REPLAY_SCORES] if REPLAYED else [],
+        "timed_answers": [TIMED] if SETTINGS.timed else [],
+        "trace_labels": labelled("test") if ("test", "blocks") in POINTS else [],
         "verdict_table": [f"{OUT}/tables/verdict.csv"],
         "curve_table": [f"{OUT}/tables/{curve}.csv"],
         "method_answers": generations("answers", "test", "methods"),
@@ -340,7 +349,7 @@ def made_from(table):
         "score_sheet": there(SHEETS["scores"]),
         "writer_usage": [usage(f"{OUT}/biographies/test.parquet")],
         "labeller_usage": list(map(usage, [*uncorrected, *traced, *of_tasks])),
-        "judge_usage": list(map(usage, judged(*splits))),
+        "judge_usage": list(map(usage, [*judged(*splits), *([REPLAY_SCORES] if REPLAYED else [])])),
     }
     return {name: groups.get(name, []) for name in ENTRIES[table].files}
 

@@ -26,3 +26,45 @@ rule generate:
         journal=f"{OUT}/journal/generations",
     script:
         "../scripts/generate.py"
+
+
+# Single decisions of a detector, turned.
+rule replay:
+    input:
+        documents=f"{OUT}/documents/test.parquet",
+        reader=READER_FILES,
+        labels=f"{LABELS}/traces/test.parquet",
+        detector=trigger_files(REPLAYED),
+    output:
+        REPLAYS,
+    resources:
+        **decodes(lambda wildcards: split_work("test", REPLAYED)),
+    params:
+        reader=READER,
+        point=asdict(REPLAYED[0]) if REPLAYED else None,
+        number=SETTINGS.scale.replays,
+        seed=SETTINGS.seed,
+        together=SETTINGS.generation.together,
+        journal=f"{OUT}/journal/replays",
+    script:
+        "../scripts/replay.py"
+
+
+# Where answers share passes: what an answer takes by itself.
+rule time_answers:
+    input:
+        documents=f"{OUT}/documents/test.parquet",
+        reader=READER_FILES,
+        detectors=trigger_files(SETTINGS.timed),
+    output:
+        TIMED,
+    resources:
+        **decodes(lambda wildcards: split_work("test", SETTINGS.timed)),
+    params:
+        reader=READER,
+        points=[asdict(point) for point in SETTINGS.timed],
+        triggers=triggers(SETTINGS.timed),
+        number=SETTINGS.scale.timed,
+        journal=f"{OUT}/journal/timed",
+    script:
+        "../scripts/time_answers.py"

@@ -62,6 +62,20 @@ rule score:
         "../scripts/score.py"
 
 
+rule score_replays:
+    input:
+        replays=REPLAYS,
+        documents=f"{OUT}/documents/test.parquet",
+    output:
+        scores=REPLAY_SCORES,
+        usage=usage(REPLAY_SCORES),
+    retries: retries("judge")
+    params:
+        judge=IDENTITY["judge"],
+    script:
+        "../scripts/score_replays.py"
+
+
 rule review_labels:
     input:
         labels=[shards(UNCORRECTED, split) for split in SPLITS],

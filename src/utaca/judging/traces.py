@@ -64,8 +64,8 @@ def label_traces(
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
     texts: dict[tuple[str, Text], list[dict[str, Any]]] = {}
-    # Each row, and the token whose label the row gets.
-    rows: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    # Each row, the token whose label the row gets, and the accepted token.
+    rows: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
     for answer in answers:
         name = answer["document"]
         trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
@@ -81,13 +81,15 @@ def label_traces(
             if row["tentative_k"] >= answer["budget"] or row["p_correct"] is None:
                 continue
             replaced = row["tentative_token"] != row["token"]
-            piece, text = row["text"], (accepted, answer["finish"] == "eos")
+            whole = (accepted, answer["finish"] == "eos")
+            kept = texts.setdefault((name, whole), _tokens(whole))[step]
+            piece, label = row["text"], kept
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
-            label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
+                label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
             judged = {name: answer[name] for name in _OF_ANSWER} | {name: row[name] for name in _OF_TOKEN}
             judged |= {"token": row["tentative_token"], "text": piece, "k": row["tentative_k"]}
-            rows.append((judged | {"uncertain": row["rolled_back"], "replaced": replaced}, label))
+            rows.append((judged | {"uncertain": row["rolled_back"], "replaced": replaced}, label, kept))
 
     if texts:
         # The number tells the texts of a document apart.
@@ -96,7 +98,10 @@ def label_traces(
     # Texts that begin alike cause identical requests for their common sentences.
     used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
     labeller.used[:] = used.values()
-    labelled = [row | {name: token[name] for name in ("label", "source", "reason")} for row, token in rows]
+    labelled = [
+        row | {name: token[name] for name in ("label", "source", "reason")} | {"accepted_label": kept["label"]}
+        for row, token, kept in rows
+    ]
     return pa.Table.from_pylist(labelled, schema=SCHEMAS["trace_labels"])
 
 

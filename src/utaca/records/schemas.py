@@ -4,7 +4,7 @@ Every file carries its schema's name and the digest of the config it was made wi
 (:mod:`utaca.records.tables`), and is checked against the schema when read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -15,6 +15,11 @@ from utaca.settings.schema import SIGNALS
 
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
+
+AS_DECIDED = "as decided"
+"""The ``kind`` of a replayed answer (schema "replays") in which no decision is turned."""
+FALSE_POSITIVE, FALSE_NEGATIVE = "FP", "FN"
+"""The ``kind`` of a turned decision: a token that was correct was expanded, or a wrong one was kept."""
 
 TEMPLATE = "template"
 """The ``source`` of labels of an answer's template tokens, which are set without the labeller."""
@@ -33,6 +38,11 @@ SCHEMAS: dict[str, pa.Schema] = {
     kind: pa.schema({name: _arrow(column) for name, column in columns.items()})
     for kind, columns in yaml.safe_load((files(__package__) / "schemas.yaml").read_text(encoding="utf-8")).items()
 }
+
+
+def replay_name(row: Mapping[str, Any]) -> str:
+    """What the scores of a replayed answer, a row of schema "replays", have as their ``point``."""
+    return row["kind"] if row["step"] is None else f"step {row['step']}"
 
 
 def embedding_column(site: str) -> str:

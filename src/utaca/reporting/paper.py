@@ -44,6 +44,7 @@ def _components(key: str) -> tuple[bool, ...]:
 ByPoint = dict[Annotated[PointKey, BeforeValidator(_point)], T]
 Components = Annotated[tuple[bool, bool, bool], BeforeValidator(_components)]
 GenerationFigures = Annotated[Figures, _columns("mtokens cas_pct")]
+_BEFORE_AND_AFTER = "quality_pct_before quality_pct_after mtokens_before mtokens_after rollbacks_before rollbacks_after"
 ScoreFigures = Annotated[Figures, _columns("mtokens score")]
 
 
@@ -55,6 +56,8 @@ class Tables(DataFile):
     validation: dict[str, ByPoint[GenerationFigures]]
     test: dict[str, ByPoint[GenerationFigures]]
     tradeoff: dict[str, ByPoint[Annotated[Figures, _columns("cas_pct mtokens end_to_end_s peak_gib")]]]
+    failures: dict[str, Annotated[Figures, _columns(_BEFORE_AND_AFTER)]]
+    probabilities: Figures
     methods: dict[str, dict[str, Annotated[Figures, _columns("mtokens seconds_per_token cas_pct excluded")]]]
     tasks: dict[str, ByPoint[ScoreFigures]]
     calibration: dict[str, ByPoint[tuple[ScoreFigures, ScoreFigures]]]

@@ -237,6 +237,21 @@ def points(
     return pooled(results)
 
 
+def timed(answers: Sequence[str | Path]) -> dict[Identity, PointResult]:
+    """Operating points of answers that were decoded each by itself (rule ``time_answers``), without scores.
+
+    Empty without files: every answer of the run was then measured.
+    """
+    if not answers:
+        return {}
+    found = []
+    for _, rows in _frame(answers, "answers").groupby("point", sort=False):
+        rows = rows.sort_values("document", kind="stable")
+        sums = totals(rows) | {"documents": np.ones(len(rows))}
+        found.append(of_answers(rows, tuple(rows["document"]), sums))
+    return {point.identity: point for point in pooled(found)}
+
+
 def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> PointResult:
     """The operating point of ``answered`` (rows of schema "answers", all of one point), with its sums by document."""
     not_run = next((end.removeprefix(NOT_RUN) for end in answered["finish"] if end.startswith(NOT_RUN)), "")

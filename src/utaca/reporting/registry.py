@@ -62,6 +62,16 @@ WHEN = {
         "detectors that learn from benchmarks",
         "tasks=paper points=ood detectors=calibrated",
     ),
+    "expanded": When(
+        lambda config: config.main_point is not None,
+        "points with the config's detector in decode.test",
+        "points={base}",
+    ),
+    "replayed": When(
+        lambda config: config.main_point is not None and config.scale.replays > 0,
+        "points with the config's detector in decode.test, and scale.replays above 0",
+        "points={base} 'scale={replays: 8}'",
+    ),
     "judged": When(lambda config: bool(_methods(config)), "points on the test split", "points={base}"),
 }
 """Conditions, by their names in declarations."""

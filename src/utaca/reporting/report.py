@@ -32,6 +32,7 @@ PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation")
 THEMES: Mapping[str, str] = {
     "generation": "Generation",
     "detection": "Detection",
+    "decisions": "Single decisions",
     "methods": "Other methods",
     "judging": "Labels, scores, endpoints",
     "resources": "Resources",

@@ -74,14 +74,22 @@ def columns_of(entry: TableEntry) -> dict[str, Column]:
     return result
 
 
+def _before_and_after(row: Mapping[str, Any], name: str) -> str:
+    """The figures ``{name}_before`` and ``{name}_after`` of a row, as in ``379.4 → 367.8``; a dash if both miss."""
+    before, after = (render.number(row[f"{name}_{when}"], 1) for when in ("before", "after"))
+    return render.MISSING if before == after == render.MISSING else f"{before} → {after}"
+
+
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
+    "change": lambda row, name, _: _before_and_after(row, name),
+    "token": lambda row, name, _: f"“{row[name].strip()}”" if row[name] else render.MISSING,
     "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
     "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
     "point": lambda row, name, config: label_in_words(row[name], config),
     "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
 }
-"""Cells of a special form: a figure of the paper that leaves samples out, an endpoint, an operating point by its label,
-a detector that may not have been run."""
+"""Cells of a special form: a figure before and after, a token, a figure of the paper that leaves samples out, an
+endpoint, an operating point by its label, a detector that may not have been run."""
 
 
 @dataclass(frozen=True)

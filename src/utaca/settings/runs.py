@@ -25,7 +25,7 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "writer", "labeller")
-_ADDED = (("scale", "bootstrap"), ("reader", "methods"))
+_ADDED = (("scale", "bootstrap"), ("scale", "replays"), ("scale", "timed"), ("reader", "methods"))
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")

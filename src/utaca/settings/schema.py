@@ -129,6 +129,8 @@ class ScaleSettings:
     test: SplitSettings = setting(SplitSettings)
     detector_steps: Whole = setting(..., minimum=1)
     detector_seeds: Whole = setting(8, minimum=1)
+    replays: Whole = setting(0, minimum=0)
+    timed: Whole = setting(0, minimum=0)
     bootstrap: Whole = setting(2000, minimum=100)
 
 
@@ -442,6 +444,26 @@ class Config:
         """Labels of a split's points on whose generated tokens the detectors are measured."""
         points = self.operating
         return [x for x in self.shown(split) if points[x].detected and points[x].in_blocks]
+
+    @property
+    def main_point(self) -> OperatingPoint | None:
+        """The point whose single decisions are looked at; None if there is none.
+
+        Of the test split's points with the config's detector, the one whose K_max is nearest to the 64 of most of the
+        paper's analyses.
+        """
+        points = [self.operating[label] for label in self.tried(TEST)]
+        paper = [point for point in points if (point.detector or self.detector) == self.detector and not point.seed]
+        return min(paper, key=lambda point: abs(point.budget - 64), default=None)
+
+    @property
+    def timed(self) -> list[OperatingPoint]:
+        """The test split's points whose answers are decoded once more by themselves, which measures them.
+
+        None if every answer is decoded by itself anyway, or if ``scale.timed`` is 0.
+        """
+        wanted = self.generation.together and self.scale.timed
+        return [point for point in self.decoded(TEST) if point.in_blocks] if wanted else []
 
     @property
     def asked(self) -> list[str]:

@@ -76,6 +76,9 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
                     marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
                     markerfacecolor=palette.WHITE if number else mark.color,
                 )
+                # From what its accepted passes select to what all its passes select.
+                ends = line["mtokens"], line["mtokens_with_tentative"]
+                axes.hlines(line["cas_pct"], *ends, color=mark.color, linewidth=0.8)
         if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -108,6 +111,8 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
                 elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
                 markerfacecolor=palette.WHITE if is_open else mark.color,
             )  # fmt: skip
+            # The same gain at the tokens of all passes, below the mark.
+            axes.plot(row["gain_all_pct"], place + 0.22, marker="|", markersize=6, color=palette.INK, alpha=0.6)
             label = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)
             axes.annotate(
                 label, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight

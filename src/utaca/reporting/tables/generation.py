@@ -1,4 +1,4 @@
-"""The tables of generated answers: quality over selected tokens, against InfLLM and against token agreement."""
+"""The tables of generated answers: quality over selected tokens, against InfLLM and against the agreement oracle."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,16 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import ALL_PASSES, CAS, Curve, PointResult, name_in_words, points_shown, setting_in_words
+from utaca.reporting.points import (
+    ALL_PASSES,
+    CAS,
+    Curve,
+    PointResult,
+    name_in_words,
+    points_shown,
+    setting_in_words,
+    timed,
+)
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
@@ -14,11 +23,12 @@ from utaca.settings import schema
 
 
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
-    """Quality and selected tokens of every operating point, compared with InfLLM and token agreement.
+    """Quality and selected tokens of every operating point, compared with InfLLM and the agreement oracle.
 
     ``difference_pct`` compares CAS with the nearest InfLLM point, ``gain_pct`` with InfLLM at equal mTokens, and
     ``gain_all_pct`` with InfLLM at as many tokens as all passes select. All points are resampled by the same draws.
     """
+    alone = timed(files.get("timed_answers", ()))
     split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
     points = points_shown(files, config, split, split, *more)
     reported = getattr(paper.tables(), split)
@@ -27,7 +37,9 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     rows = []
     for point, compared in zip(points, compare(points, draws), strict=True):
         figures = reported[reader].get(point.key) if point.in_paper else None
-        rows.append(_row(point, draws, config) | compared | paper.reference("mtokens cas_pct", figures))
+        row = _row(point, draws, config)
+        alone.get(point.identity, point).put(row, "seconds_per_token")
+        rows.append(row | compared | paper.reference("mtokens cas_pct", figures))
     return framed(rows, len(points[0].documents), reader=reader, split=split.replace("test", "long-context test"))
 
 
@@ -40,12 +52,11 @@ def _row(point: PointResult, draws: Draws, config: schema.Config) -> Row:
     point.put(row, "cas_pct", "string_match_pct", draws=draws)
     point.put(row, "rollbacks_pct", "effective_rollbacks_pct")
     row |= {"n_judgements": int(point.sums["attributes"].sum()), "n_failed_judgements": point.n_failed}
-    point.put(row, "seconds_per_token")
     return row
 
 
 def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
-    """Compare every point with the fixed budgets and token agreement among the points.
+    """Compare every point with the fixed budgets and the agreement oracle among the points.
 
     The columns of a comparison are empty if the points for it are missing.
     """
@@ -94,7 +105,11 @@ def _against_infllm(row: Row, point: PointResult, curve: Curve) -> Resampled:
 
 
 def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Quality, latency and memory of every point."""
+    """Quality, latency and memory of every point.
+
+    Where answers share passes, seconds and memory are those of the answers that were decoded by themselves.
+    """
+    alone = timed(files.get("timed_answers", ()))
     points = points_shown(files, config, "test")
     reported = paper.tables().tradeoff
     reader = paper.reference_reader(reported, config.reader.name)
@@ -105,9 +120,15 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
         row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
         point.put(row, "cas_pct", draws=draws)
         row["n_failed_judgements"] = point.n_failed
-        point.put(row, "mtokens")
-        point.put(row, "end_to_end_s", "prefill_s", "seconds_per_token", draws=draws)
-        row["peak_gib"] = point.peak_gib
+        point.put(row, "mtokens", "mtokens_with_tentative")
+        measured = alone.get(point.identity, point)
+        row["n_timed"] = len(measured.documents)
+        draws_of_time = Draws.of(len(measured.documents), config, "time")
+        measured.put(row, "end_to_end_s", "prefill_s", "seconds_per_token", draws=draws_of_time)
+        row["peak_gib"] = measured.peak_gib
         figures = reported[reader].get(point.key) if point.in_paper else None
         rows.append(row | paper.reference("cas_pct mtokens end_to_end_s peak_gib", figures))
-    return framed(rows, len(points[0].documents), reader=reader)
+    by_itself = ", decoded each by itself" if alone else ""
+    n_timed = min(row["n_timed"] for row in rows)
+    documents = f"{n_timed} document{'s' * (n_timed != 1)}"
+    return framed(rows, len(points[0].documents), reader=reader, timed=f"{documents}{by_itself}")

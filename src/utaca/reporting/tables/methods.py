@@ -42,7 +42,8 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         row: Row = {"method": point.method}
         if point.not_run:
             # All figures stay empty.
-            row |= dict.fromkeys(("read_pct", "mtokens", "attended", "cas_pct", "cas_whole_pct", "difference_pct"), NAN)
+            row |= dict.fromkeys(("read_pct", "mtokens", "mtokens_with_tentative", "attended"), NAN)
+            row |= dict.fromkeys(("cas_pct", "cas_whole_pct", "difference_pct"), NAN)
             row |= dict.fromkeys(("prefill_s", "seconds_per_token", "peak_gib"), NAN)
             row |= {"lacks": point.not_run, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
             rows.append(row | {"n_documents": 0, "n_memory": 0, "n_incoherent": 0} | reference)
@@ -55,7 +56,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
             "n_memory": int(point.sums["memory"].sum()),
             "n_incoherent": int(point.sums["incoherent"].sum()),
         }
-        point.put(row, "mtokens", "attended")
+        point.put(row, "mtokens", "mtokens_with_tentative", "attended")
         point.put(row, "cas_pct", draws=draws)
         whole = 1 - point.sums["memory"] - point.sums["incoherent"]
         without_failures = replace(point, sums={name: point.sums[name] * whole for name in CAS})

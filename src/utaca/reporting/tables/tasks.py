@@ -162,7 +162,8 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "tokens": float(np.mean([one.tokens for one in group.sets])),
         "lacks": not_run,
     } | paper.reference("mtokens score", figures)
-    for column in ("mtokens", "score", "attended", "rollbacks_pct", "answered", "seconds_per_token", "read_pct"):
+    tokens = ("mtokens", "mtokens_with_tentative", "attended", "rollbacks_pct", "answered")
+    for column in ("score", *tokens, "seconds_per_token", "read_pct"):
         above, below, factor = RATIOS[column]
         figure = group.mean(identity, above, below)
         if column in ("mtokens", "score"):

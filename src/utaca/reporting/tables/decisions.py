@@ -1,0 +1,194 @@
+"""What single decisions of the detector did: wrong ones that were turned, and the tokens that expansions put right.
+
+Paper, appendix "Additional Results and Analysis". A replay turns one decision and lets everything else run on
+(:mod:`utaca.generation.replays`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from utaca.records import check_source, read, rows
+from utaca.records.schemas import AS_DECIDED, CORRECT, FALSE_NEGATIVE, FALSE_POSITIVE, replay_name
+from utaca.reporting import paper
+from utaca.reporting.points import label_in_words
+from utaca.reporting.registry import Files
+from utaca.reporting.statistics import NAN, Draws, Row
+from utaca.reporting.table import framed
+from utaca.settings import schema
+
+INTERVENTIONS = {FALSE_POSITIVE: "suppress the expansion", FALSE_NEGATIVE: "force an expansion"}
+"""What a replay does to a wrong decision, by its kind."""
+SHOWN = 2
+"""Cases of each kind that are shown, as in the paper."""
+NONE = "none in this run"
+_FIGURES = ("quality_pct", "mtokens", "mtokens_all", "rollbacks")
+"""What a replay may change of an answer."""
+_TRACE = [
+    *("document", "point", "step", "token", "text", "logprob", "top_tokens"),
+    *("tentative_token", "tentative_logprob", "tentative_top_tokens", "tentative_top_logits"),
+]
+
+
+def failures(files: Files, config: schema.Config) -> pd.DataFrame:
+    """False positives and false negatives: their answers as decided, and with that one decision turned."""
+    (path,), (scores,) = files["replays"], files["replay_scores"]
+    check_source(scores, files["replays"])
+    turned = replayed(rows(path, "replays"), rows(scores, "scores"))
+    known = turned["quality_pct_before"].notna() & turned["quality_pct_after"].notna()
+    reported = paper.tables().failures
+    table: list[Row] = []
+    for kind, intervention in INTERVENTIONS.items():
+        of_kind = turned[known & (turned["kind"] == kind)]
+        shown = _shown(of_kind, kind)
+        for number in range(SHOWN):
+            case = f"{kind}-{number + 1}"
+            row: Row = {"case": case, "intervention": intervention, "n_replayed": 0, "document": NONE, "token": ""}
+            row["step"] = NAN
+            row |= {f"{name}_{when}": NAN for name in _FIGURES for when in ("before", "after", "change")}
+            if number < len(shown):
+                row |= shown[number] | {"case": case, "n_replayed": 1}
+            table.append(row | _paper(reported[case]))
+        table.append(_mean(of_kind, kind, config) | {"intervention": intervention} | _paper(None))
+    point = label_in_words(config.main_point.label, config)
+    return framed(table, turned["document"].nunique(), point=point, failed=int((~known).sum()))
+
+
+def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row a replayed decision: ``document``, ``kind``, ``step``, ``token``, and the answer's figures.
+
+    ``answers`` have rows of schema "replays", ``scores`` those of schema "scores" of the same answers. The figures are
+    ``{name}_before`` of the answer as decided, ``{name}_after`` with the decision turned, and their difference,
+    ``{name}_change``. Quality is the mean CAS over the answer's attributes, NaN if a judgement failed.
+    """
+    judged: dict[tuple[str, str], list[float]] = {}
+    for row in scores:
+        judged.setdefault((row["document"], row["point"]), []).append(NAN if row["cas"] is None else row["cas"])
+
+    def figures(answer: Mapping[str, Any]) -> dict[str, float]:
+        return {
+            "quality_pct": 100 * float(np.mean(judged[answer["document"], replay_name(answer)])),
+            "mtokens": answer["selected"],
+            "mtokens_all": answer["selected_with_tentative"],
+            "rollbacks": answer["rollbacks"],
+        }
+
+    before = {answer["document"]: figures(answer) for answer in answers if answer["kind"] == AS_DECIDED}
+    found = []
+    for answer in answers:
+        if answer["kind"] == AS_DECIDED:
+            continue
+        row = {name: answer[name] for name in ("document", "kind", "step", "token")}
+        for name, after in figures(answer).items():
+            row[f"{name}_before"] = before[answer["document"]][name]
+            row[f"{name}_after"] = after
+            row[f"{name}_change"] = after - before[answer["document"]][name]
+        found.append(row)
+    columns = ["document", "kind", "step", "token"]
+    columns += [f"{name}_{when}" for name in _FIGURES for when in ("before", "after", "change")]
+    return pd.DataFrame(found, columns=columns)
+
+
+def _shown(of_kind: pd.DataFrame, kind: str) -> list[Row]:
+    """The cases that are shown, at most :data:`SHOWN`, one a document.
+
+    Of false positives those without a loss of quality that save most mTokens; of false negatives those that raise
+    quality most.
+    """
+    if kind == FALSE_POSITIVE:
+        cases = of_kind[of_kind["quality_pct_change"] >= 0].sort_values(["mtokens_change", "document", "step"])
+    else:
+        cases = of_kind[of_kind["quality_pct_change"] > 0]
+        cases = cases.sort_values(["quality_pct_change", "document", "step"], ascending=[False, True, True])
+    return cases.drop_duplicates("document").head(SHOWN).to_dict("records")
+
+
+def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
+    """The row of means over all replayed decisions of a kind; changes have an interval over documents."""
+    row: Row = {"case": f"{kind}, mean of all", "n_replayed": len(of_kind), "document": "", "token": "", "kind": kind}
+    row["step"] = NAN
+    document, documents = pd.factorize(of_kind["document"], sort=True)
+    draws = Draws.of(len(documents), config, f"replays:{kind}")
+    for name in _FIGURES:
+        for when in ("before", "after"):
+            row[f"{name}_{when}"] = float(of_kind[f"{name}_{when}"].mean()) if len(of_kind) else NAN
+        draws.mean_of(of_kind[f"{name}_change"].to_numpy(dtype=np.float64), document).put(row, f"{name}_change")
+    return row
+
+
+def _paper(figures: Mapping[str, float] | None) -> Row:
+    names = [f"{name}_{when}" for name in ("quality_pct", "mtokens", "rollbacks") for when in ("before", "after")]
+    return paper.reference(" ".join(names), figures)
+
+
+def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Rank and log-probability of the right token before and after the expansion that brought it."""
+    point = config.main_point
+    labels = [row for row in rows(files["trace_labels"], "trace_labels") if row["point"] == point.label]
+    cases = corrections(labels, read(files["test_traces"], "traces", _TRACE).to_pylist())
+    known = [case for case in cases if not np.isnan(case["logprob_change"])]
+    known.sort(key=lambda case: (case["logprob_change"], case["document"], case["step"]))
+    reported = paper.tables().probabilities
+    chosen = {"largest rise": known[-1:], "median rise": known[len(known) // 2 :][:1], "smallest rise": known[:1]}
+    table: list[Row] = []
+    for name, found in chosen.items():
+        row: Row = {"case": name, "n_cases": len(found), "document": NONE, "right_token": "", "top_before": ""}
+        row |= dict.fromkeys(
+            ("step", "rank_before", "rank_after", "logprob_before", "logprob_after", "logprob_change"), NAN
+        )
+        row |= found[0] if found else {}
+        table.append(row | paper.reference(" ".join(reported), reported if name == "largest rise" else None))
+    table.append(_mean_correction(known, config) | paper.reference(" ".join(reported), None))
+    words = {"point": label_in_words(point.label, config), "beyond": len(cases) - len(known)}
+    return framed(table, len({row["document"] for row in labels}), **words)
+
+
+def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The expansions that put a right token in the place of a wrong one, with that token's rank and log-probability.
+
+    ``labels`` are rows of schema "trace_labels" of one operating point, ``traces`` rows of schema "traces". A token
+    that is not among the ten best of the compact pass has no rank and no log-probability there (NaN).
+    """
+    steps = {(row["document"], row["point"], row["step"]): row for row in traces}
+    found = []
+    for label in labels:
+        wrong = label["label"] is not None and label["label"] != CORRECT
+        if not (label["uncertain"] and label["replaced"] and wrong and label["accepted_label"] == CORRECT):
+            continue
+        step = steps[label["document"], label["point"], label["step"]]
+        tokens, logits = list(step["tentative_top_tokens"]), step["tentative_top_logits"]
+        rank, before = NAN, NAN
+        if step["token"] in tokens:
+            place = tokens.index(step["token"])
+            rank = place + 1
+            # Log-probabilities of one pass differ as its logits do.
+            before = step["tentative_logprob"] + logits[place] - logits[tokens.index(step["tentative_token"])]
+        found.append(
+            {
+                "document": label["document"],
+                "step": label["step"],
+                "right_token": step["text"],
+                "top_before": label["text"],
+                "rank_before": rank,
+                "rank_after": list(step["top_tokens"]).index(step["token"]) + 1,
+                "logprob_before": before,
+                "logprob_after": step["logprob"],
+                "logprob_change": step["logprob"] - before,
+            }
+        )
+    return found
+
+
+def _mean_correction(known: Sequence[Row], config: schema.Config) -> Row:
+    frame = pd.DataFrame(known, columns=["document", "rank_before", "rank_after", "logprob_before", "logprob_after"])
+    document, documents = pd.factorize(frame["document"], sort=True)
+    draws = Draws.of(len(documents), config, "probabilities")
+    row: Row = {"case": "mean of all", "n_cases": len(known), "document": "", "right_token": "", "top_before": ""}
+    row["step"] = NAN
+    for name in ("rank_before", "rank_after", "logprob_before", "logprob_after"):
+        draws.mean_of(frame[name].to_numpy(dtype=np.float64), document).put(row, name)
+    change = (frame["logprob_after"] - frame["logprob_before"]).to_numpy(dtype=np.float64)
+    draws.mean_of(change, document).put(row, "logprob_change")
+    return row
