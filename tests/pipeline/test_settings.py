@@ -103,7 +103,7 @@ corpus: {path: x} => only corpus.source=folder reads it
 detector: mine => detector is 'mine' but must name one of detectors, which are utaca, two_way
 detectors: {mine: {signals: [], embedding: false}} => give it at least one input
 detectors: {mine: {signals: [margins]}} => detectors.mine.signals names 'margins'
-detectors: {mine: {site: mlp}} => detectors.mine.site is mlp, but trajectories.sites
+trajectories: {sites: [attention, residual]} => detectors.mlp.site is mlp, but trajectories.sites
 detectors: {mine: {kind: evidential}} => kind evidential knows two classes
 detectors: {mine: {label: needed, classes: '2'}} => detectors.mine.label is needed
 detectors: {mine: {taken: results/a/detectors/b, start: utaca}}
@@ -135,7 +135,7 @@ points: {own: {budget: 3}} => points.own.method is missing; set it to a text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
-    => decode.tset is unknown; sections are validation, test, sweep, methods, or a set of tasks.sets, which are none;
+    => decode.tset is unknown; sections are validation, test, sweep, ablation, methods, or a set of tasks.sets, which are none;
     add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter

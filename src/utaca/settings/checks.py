@@ -15,7 +15,7 @@ from utaca.errors import UserError
 from utaca.settings import schema
 from utaca.settings.models import build, refuse, unknown_key
 
-_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP)
+_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION)
 """Sections of ``decode`` whose tables show only points that decode from block memory."""
 # File names have at most 255 bytes, their suffixes included.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")

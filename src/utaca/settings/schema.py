@@ -48,8 +48,8 @@ CLIPPED, PACKED = "clipped", "packed"
 """Values of ``far_positions``: far keys all at one distance, or side by side before the window."""
 
 VALIDATION, TEST = "validation", "test"
-SWEEP, METHODS = "sweep", "methods"
-SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, METHODS: TEST}
+SWEEP, ABLATION, METHODS = "sweep", "ablation", "methods"
+SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, ABLATION: TEST, METHODS: TEST}
 """Sections of ``decode``, each with the split of its documents; any other section is a set of ``tasks``."""
 ALL = 0
 """Value of a point's ``seeds``: every seed."""
