@@ -135,8 +135,8 @@ points: {own: {budget: 3}} => points.own.method is missing; set it to a text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
-    => decode.tset is unknown; sections are validation, test, sweep, ablation, methods, or a set of tasks.sets, which are none;
-    add --config tasks=paper, or another option
+    => decode.tset is unknown; sections are validation, test, sweep, ablation, methods, or a set of tasks.sets, which
+    are none; add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown

@@ -28,8 +28,8 @@ PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *["verdict", "detection", "ablation", "validation", "test", "tradeoff", "retrieval", "failures", "probabilities"],
-    *["human", "labels", "endpoints", "resources"],
+    *["verdict", "detection", "ablation", "two_way", "validation", "test", "tradeoff", "retrieval"],
+    *["failures", "probabilities", "human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "differences"}
 
@@ -82,7 +82,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         **{f"pad {split}": 1 for split in SPLITS},
         **{f"{rule} {split}": PLAN.size(split).shards for split in SPLITS for rule in ("decode_trajectories", "label")},
         **{f"correct_labels {split}": 1 for split in SPLITS},
-        **{f"train_detector {variant}": 1 for variant in ("utaca", "two_way", "evidential", "chained")},
+        **{f"train_detector {variant}": 1 for variant in PLAN.DETECTORS},
         "detect test": 1,
         "generate validation blocks": PLAN.size("validation").shards,
         "generate test blocks": PLAN.size("test").shards,
@@ -233,8 +233,9 @@ def test_the_report_links_what_is_there(finished: Path) -> None:
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
-    # "ablation" has each variant's CAS as a trigger.
-    judged = ["ablation", "verdict", "test", "validation", "tradeoff", "retrieval", "human"]
+    # "ablation" and "two_way" have each variant's CAS as a trigger.
+    judged = ["ablation", "two_way", "verdict", "test", "validation", "tradeoff", "retrieval"]
+    judged += ["human", "cas_cases", "human_points"]
     assert set(smoke(finished, "judge=gpt_oss_120b")) == {
         *["run_config", "manifest", "score validation blocks", "score test blocks", "review_scores"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],

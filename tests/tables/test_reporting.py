@@ -7,7 +7,7 @@ import factories
 import numpy as np
 import pandas as pd
 import pytest
-from configs import point, reference_config
+from configs import decoding, point, reference_config
 from factories import inputs
 
 from utaca.detection.training.metrics import detection_metrics
@@ -16,6 +16,7 @@ from utaca.records import write
 from utaca.records.tables import provenance
 from utaca.reporting import render, statistics, words
 from utaca.reporting.points import points
+from utaca.reporting.registry import ENTRIES
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, make, read_frame
 from utaca.reporting.tables import detection, endpoints, generation
@@ -214,7 +215,9 @@ def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections,
     by_key = {point.key: point for point in found}
     one = by_key["utaca", 32, "sub.16"]
     found.append(replace(one, detector="margin_only", sums={**one.sums, "cas": one.sums["cas"] / 2}))
+    found.append(replace(by_key["utaca", 4, "sub.1"], detector="chained"))  # no row of this table
     monkeypatch.setattr(detection, "points_shown", lambda *_: found)
+    vars(config).update(decoding(test=POINTS))
     for name, variant in config.detectors.items():
         variant.taken, variant.chain = f"results/other/detectors/{name}", 6 if variant.lstm else 1
     table = detection.ablation(seen(detections, results), config)
@@ -228,6 +231,39 @@ def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections,
     assert rows.loc["margin_only", "mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
     assert rows.loc["UT-ACA", "cas_pct_low"] < cas < rows.loc["UT-ACA", "cas_pct_high"]
     assert "K_max=32, Sub.16" in Table.of("ablation", table, config).caption
+    vars(config).update(decoding(methods=[point("infllm", 2)]))
+    assert detection.ablation(seen(detections, results), config)["cas_pct"].isna().all(), "of no section that counts"
+
+
+def test_two_classes_stand_beside_three_with_the_answers_that_both_trigger(detections, config, results, tmp_path):
+    rows = pd.read_parquet(detections)
+    both = rows.replace({"detector": {"margin_only": "two_way"}}).astype(object)
+    write(tmp_path / "both.parquet", "detections", both.where(both.notna(), None).to_dict("records"))
+    config.detectors = {"utaca": schema.DetectorSettings(), "two_way": schema.DetectorSettings(classes=2)}
+    assert ENTRIES["two_way"].holds(config)
+    assert not ENTRIES["two_way"].holds(replace(config, detector="two_way")), "it has two classes itself"
+    of_two = {"p0": "p9", "p3": "p8"}
+    decoded = [replace(of, name=f"p{place}") for place, of in enumerate(POINTS)]
+    decoded += [point("utaca", 32, "sub.16", "two_way", name="p8")]
+    vars(config).update(decoding(test=decoded[:4], ablation=decoded[4:]))
+    answers, scores = map(rows_of, results)
+    answers += [x | {"point": of_two["p3"], "detector": "two_way"} for x in answers if x["point"] == "p3"]
+    scores += [x | {"point": of_two["p3"], "cas": 0.25} for x in scores if x["point"] == "p3"]
+    files = seen(tmp_path / "both.parquet", factories.saved(tmp_path, answers, scores, "more-"))
+    table = detection.two_way(files, config)
+    assert table[["detector", "classes", "seeds"]].to_numpy().tolist() == [["UT-ACA", 3, 3], ["UT-ACA, two-way", 2, 2]]
+    three, two = (row for _, row in table.iterrows())
+    assert two["macc_pct_low"] < two["macc_pct"] < two["macc_pct_high"]
+    assert (two["cas_pct"], two["generation_seeds"]) == (25, 1)
+    (one,) = points(*results, ["p3"])
+    assert three["cas_pct"] == pytest.approx(100 * one.ratio("cas", "judged"))
+    assert three["mtokens"] == two["mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
+    columns = [f"paper_{name}" for name in ("macc_pct", "recall_n_pct", "recall_p_pct", "mtokens", "cas_pct")]
+    assert three[columns].tolist() == [83.43, 89.71, 81.27, 344, 70.48]
+    assert two[columns].tolist() == [82.74, 88.04, 80.60, 348, 67.99]
+    assert "K_max=32, Sub.16" in Table.of("two_way", table, config).caption
+    shown = generation.generation(files, config)
+    assert len(shown) == len(POINTS), "a point of the ablation is in no other table"
 
 
 def rows_of(paths) -> list[dict]:
@@ -256,6 +292,8 @@ def test_generation_tables(results, config, tmp_path):
     assert frame["infllm_cas_pct"][3] == pytest.approx(frame["cas_pct"][1])
     assert list(frame["note"]) == ["", "", "", "above InfLLM's range, clipped to K=4"]
     assert "Llama-3.1-8B" in Table.of("test", frame, config).caption
+    assert frame["paper_seconds_per_token"].isna().tolist() == [True, True, True, False]
+    assert frame["paper_seconds_per_token"][3] == 0.069
     validation = generation.generation(inputs(*results, "validation"), config, "validation")
     assert (validation["paper_cas_pct"][0], frame["paper_cas_pct"][3]) == (91.37, 45.23)
     frame = generation.tradeoff(inputs(*results), config)
@@ -331,12 +369,12 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".csv", ".png", ".svg"}
     assert read_frame(files[0])["cas_pct"].dtype == np.float64
     brief, _, whole = files[1].read_text("utf-8").partition(render.DETAILS)
-    assert "| Method | Setting | mTokens | mTokens with all passes | Attended | Seconds a token | CAS % |" in brief
+    assert "| Method | Setting | mTokens | mTokens with all passes | Attended | mTime_tok s | CAS % |" in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
     header, _ = Table.of("test", generation.generation(inputs(*results), config), config).cells(folded=False)
-    assert len(header) == 12, "a clipped comparison shows its gain and note"
+    assert len(header) == 13, "a clipped comparison shows its gain and note"
     latex = files[2].read_text("utf-8")
     assert "Gap closed" not in brief + latex
     assert "K_max" not in latex.replace(r"$K_{\max}", "").replace("K_{", "")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from browser import HOSTILE, content
 from commands import snakemake
-from configs import planned, reference_config
+from configs import decoding, planned, point, reference_config
 from conftest import ROOT, copy_checkout
 
 from utaca.biographies.evidence import sentence
@@ -261,6 +261,7 @@ def test_corrections_change_what_they_name_and_the_labels_table_compares_what_ch
 
 def test_human_table_compares_the_same_answers(tmp_path):
     scores = {"Golf": (0.0, 0.2), "Climbing": (0.5, 0.4), "Rock climbing": (1.0, 0.9), "Polo": (None, 0.0)}
+    config = reference_config(**decoding(test=[point("infllm", 8), point("utaca", 96, "sub.16")]))
     points, path = ["infllm-K8", "utaca-K96-sub16"], tmp_path / "scores.parquet"
     rows = [
         judged(f"d{number}", point, prediction, cas, human=human, annotator="eve")
@@ -271,24 +272,25 @@ def test_human_table_compares_the_same_answers(tmp_path):
     sheet = sheet_of(tmp_path / "sheet.csv", HumanScore, *rows[: len(scores)])
 
     def human_table(sheets: list[Path]) -> Table:
-        return Table.of("human", people.human({"judged": [path], "score_sheet": sheets}, CONFIG), CONFIG)
+        files = {"judged": [path], "score_sheet": sheets}
+        return Table.of("human_points", people.human_points(files, config), config)
 
     made = human_table([])
     assert (len(made.frame), made.frame["n_scored"][0]) == (1, 0)
     assert "no human scores yet" in made.caption
     made = human_table([sheet])
     frame = made.frame.set_index("point")
-    point, other = frame.loc[points[0]], frame.loc[points[1]]
-    assert (point["n_scored"], point["n_failed_judgements"], point["n_documents"]) == (3, 1, 3)
-    assert (point["cas_pct"], point["human_pct"], point["string_match_pct"]) == pytest.approx((50, 50, 50))
-    assert (point["difference_pct"], point["distance_pct"]) == pytest.approx((0, 40 / 3))
-    assert point["correlation"] == pytest.approx(np.corrcoef([0, 0.5, 1], [0.2, 0.4, 0.9])[0, 1])
-    assert point["human_pct_low"] < 50 < point["human_pct_high"]
-    assert frame.loc["all", "cas_pct"] == point["cas_pct"]
+    one, other = frame.loc[points[0]], frame.loc[points[1]]
+    assert (one["n_scored"], one["n_failed_judgements"], one["n_documents"]) == (3, 1, 3)
+    assert (one["cas_pct"], one["human_pct"], one["string_match_pct"]) == pytest.approx((50, 50, 50))
+    assert (one["difference_pct"], one["distance_pct"]) == pytest.approx((0, 40 / 3))
+    assert one["correlation"] == pytest.approx(np.corrcoef([0, 0.5, 1], [0.2, 0.4, 0.9])[0, 1])
+    assert one["human_pct_low"] < 50 < one["human_pct_high"]
+    assert frame.loc["all", "cas_pct"] == one["cas_pct"]
     assert other["n_scored"] == 0
     assert other[["cas_pct", "correlation"]].isna().all()
     assert (other["paper_cas_pct"], other["paper_human_pct"]) == (74.6, 76.6)
-    assert np.isnan(point["paper_cas_pct"])
+    assert np.isnan(one["paper_cas_pct"])
 
 
 # In a browser

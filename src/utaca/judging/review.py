@@ -135,7 +135,7 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
     by_document: dict[str, list[Row]] = {}
     for row in scores:
         by_document.setdefault(row["document"], []).append(row)
-    drawn = sorted(by_document, key=draw)[:N_DOCUMENTS]
+    drawn = sample(by_document)
     if missing := [name for name in drawn if name not in by_id]:
         raise UserError(f"document {missing[0]!r} has scores but is not in the documents file; make both again")
     items = [item for name in drawn for item in _questions(by_document[name], by_id[name])]
@@ -165,6 +165,11 @@ def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
         }
         for (attribute, reference), predictions in questions.items()
     ]
+
+
+def sample(documents: Iterable[str]) -> list[str]:
+    """The documents whose answers a person is asked to score, in the order of the page."""
+    return sorted(set(documents), key=draw)[:N_DOCUMENTS]
 
 
 def draw(name: str) -> str:

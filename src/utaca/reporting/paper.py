@@ -43,7 +43,6 @@ def _components(key: str) -> tuple[bool, ...]:
 
 ByPoint = dict[Annotated[PointKey, BeforeValidator(_point)], T]
 Components = Annotated[tuple[bool, bool, bool], BeforeValidator(_components)]
-GenerationFigures = Annotated[Figures, _columns("mtokens cas_pct")]
 _BEFORE_AND_AFTER = "quality_pct_before quality_pct_after mtokens_before mtokens_after rollbacks_before rollbacks_after"
 ScoreFigures = Annotated[Figures, _columns("mtokens score")]
 
@@ -53,14 +52,17 @@ class Tables(DataFile):
 
     detection: dict[str, Annotated[Figures, _columns("macc_pct recall_n_pct recall_p_pct")]]
     ablation: dict[Components, Annotated[Figures, _columns("macc_pct cas_pct")]]
-    validation: dict[str, ByPoint[GenerationFigures]]
-    test: dict[str, ByPoint[GenerationFigures]]
+    two_way: dict[str, Annotated[Figures, _columns("macc_pct recall_n_pct recall_p_pct mtokens cas_pct")]]
+    validation: dict[str, ByPoint[Annotated[Figures, _columns("mtokens cas_pct")]]]
+    test: dict[str, ByPoint[Annotated[Figures, _columns("mtokens seconds_per_token cas_pct")]]]
     tradeoff: dict[str, ByPoint[Annotated[Figures, _columns("cas_pct mtokens end_to_end_s peak_gib")]]]
     failures: dict[str, Annotated[Figures, _columns(_BEFORE_AND_AFTER)]]
     probabilities: Figures
     methods: dict[str, dict[str, Annotated[Figures, _columns("mtokens seconds_per_token cas_pct excluded")]]]
     tasks: dict[str, ByPoint[ScoreFigures]]
     calibration: dict[str, ByPoint[tuple[ScoreFigures, ScoreFigures]]]
+    human: ByPoint[Annotated[Figures, _columns("string_match_pct cas_pct human_pct n_right")]]
+    cas_cases: dict[str, Annotated[Figures, _columns("string_match_pct cas_pct human_pct")]]
 
 
 def tables() -> Tables:

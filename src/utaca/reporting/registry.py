@@ -11,6 +11,8 @@ from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
 """The files that a table is made from, by their names in the workflow (``made_from``)."""
+TWO_WAY = "two_way"
+"""The detector variant of two classes, which the paper holds against three."""
 ENDINGS = {"table": ("csv", "md", "tex"), "figure": ("csv", "png", "svg")}
 
 
@@ -71,6 +73,16 @@ WHEN = {
         lambda config: config.main_point is not None and config.scale.replays > 0,
         "points with the config's detector in decode.test, and scale.replays above 0",
         "points={base} 'scale={replays: 8}'",
+    ),
+    "two_way": When(
+        lambda config: TWO_WAY in config.detectors and config.detectors[config.detector].classes == 3,
+        "a detector of three classes and the variant two_way",
+        "detectors=core",
+    ),
+    "study": When(
+        lambda config: bool(config.tried(schema.TEST)),
+        "a point of UT-ACA in decode.test whose trigger is a detector",
+        "points={base}",
     ),
     "judged": When(lambda config: bool(_methods(config)), "points on the test split", "points={base}"),
 }

@@ -27,7 +27,7 @@ from utaca.settings import schema
 
 FIRST = ("differences", "curves")
 """Figures at the top, below the verdict."""
-PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation")
+PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation", "two_way")
 """Tables that the paper has, in the order shown; all other tables are folded, grouped by theme."""
 THEMES: Mapping[str, str] = {
     "generation": "Generation",

@@ -80,16 +80,22 @@ def _before_and_after(row: Mapping[str, Any], name: str) -> str:
     return render.MISSING if before == after == render.MISSING else f"{before} → {after}"
 
 
+def _of(number: float, whole: float) -> str:
+    """As in "5/6" or "4.5/6"; a dash if the number is missing."""
+    return render.MISSING if pd.isna(number) else "/".join(f"{x:.1f}".removesuffix(".0") for x in (number, whole))
+
+
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
     "change": lambda row, name, _: _before_and_after(row, name),
     "token": lambda row, name, _: f"“{row[name].strip()}”" if row[name] else render.MISSING,
     "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
     "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
+    "of_scored": lambda row, name, _: _of(row[name], row["n_scored"]),
     "point": lambda row, name, config: label_in_words(row[name], config),
     "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
 }
 """Cells of a special form: a figure before and after, a token, a figure of the paper that leaves samples out, an
-endpoint, an operating point by its label, a detector that may not have been run."""
+endpoint, a number of scored attributes, an operating point by its label, a detector that may not have been run."""
 
 
 @dataclass(frozen=True)

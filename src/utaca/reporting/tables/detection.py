@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from utaca.detection.training.metrics import calibration_error, detection_metric
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
-from utaca.reporting import paper, statistics
-from utaca.reporting.points import NAMES, points_shown
+from utaca.reporting import paper, registry, statistics
+from utaca.reporting.points import NAMES, PointResult, points_shown
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import NOT_RUN, framed
@@ -100,7 +100,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     draws = Draws.of(len(data.documents), config, "detection")
     # The paper's detectors come first, whether or not they were run.
     measurements = {name: measured(data, name, draws) for name in {**DETECTORS, **data.runs}}
-    main = measurements[config.detector]
+    main, reported = measurements[config.detector], paper.tables().two_way | paper.tables().detection
     rows = []
     for name, metrics in measurements.items():
         row = _row(data, name, metrics, draws)
@@ -110,7 +110,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
             difference = main[metric][0] - metrics[metric][0] if compared else Resampled()
             row[f"{column}_p"] = difference.p
             difference.put(row, f"{column}_difference", factor)
-        figures = paper.tables().detection.get(name)
+        figures = reported.get(name)
         rows.append(row | paper.reference("macc_pct recall_n_pct recall_p_pct", figures))
     for metric in COMPARED:
         statistics.adjust(rows, f"{METRICS[metric][0]}_p")
@@ -121,32 +121,73 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     """Metrics of the detector with some of its components, and CAS of generation with it as the trigger."""
     data, main = loaded(files), config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
-    points = points_shown(files, config, "test") if files["test_answers"] else []
-    adaptive = [point for point in points if point.key[0] == "utaca"]
-    # CAS is that of the operating point that was decoded with the most detector variants.
-    keys = [point.key for point in adaptive]
-    key = max(keys, key=keys.count, default=None)
-    by_detector = {point.detector: point for point in adaptive if point.key == key}
-    rows = []
-    for (margin, embedding, lstm), figures in paper.tables().ablation.items():
+    # A detector that is taken has a folder of its own, in which alone it may differ from the variant.
+    kinds = {name: replace(x, taken=x.taken and (main.taken or x.taken)) for name, x in config.detectors.items()}
+    names = {}
+    for components in paper.tables().ablation:
+        margin, embedding, lstm = components
         signals, chain = ["margin"] if margin else [], main.chain if lstm else 1
         variant = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
-        # A detector that is taken has a folder of its own, in which alone it may differ from the variant.
-        kinds = {name: replace(x, taken=x.taken and (main.taken or x.taken)) for name, x in config.detectors.items()}
-        name = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
-        row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
-        row |= _row(data, name, measured(data, name, draws), draws)
-        row |= {"detector": title(name) or NOT_RUN, "mtokens": NAN, "generation_seeds": 0}
-        Resampled().put(row, "cas_pct")
-        if point := by_detector.get(name):
-            row["generation_seeds"] = len(point.seeds)
-            point.put(row, "mtokens")
-            point.put(row, "cas_pct", draws=Draws.of(len(point.documents), config, "test"))
+        names[components] = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
+    decoded = decoded_with(files, config, names.values())
+    rows = []
+    for components, figures in paper.tables().ablation.items():
+        name = names[components]
+        row: Row = dict(zip(("margin", "embedding", "lstm"), components, strict=True))
+        row |= _row(data, name, measured(data, name, draws), draws) | {"detector": title(name) or NOT_RUN}
+        row |= _generation(decoded.get(name), config)
         rows.append(row | paper.reference("macc_pct cas_pct", figures))
-    trigger = ""
-    if key:
-        trigger = f"mTokens and CAS: as the trigger of K_max={key[1]}, {key[2].capitalize()}, where it was run as one."
+    trigger = _decoded_in_words(decoded)
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector), trigger=trigger)
+
+
+def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Metrics of the config's detector of three classes and of the variant of two, and CAS with each as trigger."""
+    data, names = loaded(files), (config.detector, registry.TWO_WAY)
+    draws = Draws.of(len(data.documents), config, "detection")
+    decoded = decoded_with(files, config, names)
+    rows = []
+    for name in names:
+        row: Row = {"classes": config.detectors[name].classes} | _row(data, name, measured(data, name, draws), draws)
+        row |= _generation(decoded.get(name), config)
+        figures = paper.tables().two_way.get(name)
+        rows.append(row | paper.reference("macc_pct recall_n_pct recall_p_pct mtokens cas_pct", figures))
+    return framed(rows, len(data.documents), data.seeds, trigger=_decoded_in_words(decoded))
+
+
+def decoded_with(files: Files, config: schema.Config, variants: Collection[str]) -> dict[str, PointResult]:
+    """The point of K_max and policy that was decoded with most of the detector's ``variants``, by its detector.
+
+    Points are those of sections test and ablation; of several that most variants share, it is the first. Empty if there
+    is none.
+    """
+    sections = schema.TEST, schema.ABLATION
+    if not config.shown(schema.TEST, *sections):
+        return {}
+    points = points_shown(files, config, schema.TEST, *sections)
+    adaptive = [point for point in points if point.key[0] == schema.ADAPTIVE and point.detector in variants]
+    keys = [point.key for point in adaptive]
+    key = max(keys, key=keys.count, default=None)
+    return {point.detector: point for point in adaptive if point.key == key}
+
+
+def _generation(point: PointResult | None, config: schema.Config) -> Row:
+    """Columns of generation with a detector as the trigger; empty if no point was decoded with it."""
+    row: Row = {"mtokens": NAN, "mtokens_with_tentative": NAN, "generation_seeds": 0}
+    Resampled().put(row, "cas_pct")
+    if point:
+        row["generation_seeds"] = len(point.seeds)
+        point.put(row, "mtokens", "mtokens_with_tentative")
+        point.put(row, "cas_pct", draws=Draws.of(len(point.documents), config, "test"))
+    return row
+
+
+def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
+    """The sentence of a caption on the point of :func:`decoded_with`; "" if there is none."""
+    if not decoded:
+        return ""
+    _, budget, policy = next(iter(decoded.values())).key
+    return f"mTokens and CAS: as the trigger of K_max={budget}, {policy.capitalize()}, where it was run as one."
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws) -> Row:

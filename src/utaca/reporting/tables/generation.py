@@ -39,7 +39,7 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
         figures = reported[reader].get(point.key) if point.in_paper else None
         row = _row(point, draws, config)
         alone.get(point.identity, point).put(row, "seconds_per_token")
-        rows.append(row | compared | paper.reference("mtokens cas_pct", figures))
+        rows.append(row | compared | paper.reference("mtokens seconds_per_token cas_pct", figures))
     return framed(rows, len(points[0].documents), reader=reader, split=split.replace("test", "long-context test"))
 
 

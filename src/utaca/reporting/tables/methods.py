@@ -37,7 +37,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
         figures = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
         figures = figures if point.in_paper else None
-        reference: Row = paper.reference("mtokens cas_pct", figures)
+        reference: Row = paper.reference("mtokens seconds_per_token cas_pct", figures)
         reference["paper_excluded"] = bool((figures or {}).get("excluded"))
         row: Row = {"method": point.method}
         if point.not_run:

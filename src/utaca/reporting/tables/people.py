@@ -11,7 +11,8 @@ from utaca.biographies.evidence import condition_of, original
 from utaca.judging.sheets import RANDOM, SPLITS, Correction, HumanScore, matched, read_sheet
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
-from utaca.reporting import statistics
+from utaca.reporting import paper, statistics
+from utaca.reporting.points import of_config
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row, kappa
 from utaca.reporting.table import framed
@@ -20,9 +21,6 @@ from utaca.settings.schema import EVIDENCE
 
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 ALL = "all"
-
-# Table "Preliminary human comparison": Llama-3.1-8B, UT-ACA with at most 96 blocks, Sub.16; means over 30 samples, %.
-PAPER_POINT, PAPER = "utaca-K96-sub16", {"cas": 74.6, "human": 76.6, "string_match": 27.9}
 _Reviewed = tuple[Correction, Mapping[str, Any]]  # a correction and the token that it belongs to
 
 
@@ -78,7 +76,7 @@ def _labels_row(
     return row
 
 
-def human(files: Files, config: schema.Config) -> pd.DataFrame:
+def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
     """Means of CAS, human scores and string match by operating point."""
     judged = rows(list(files["judged"]), "scores")
     sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
@@ -107,4 +105,6 @@ def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Conf
     for name, values in (means | {"distance": np.abs(cas - person)}).items():
         draws.mean_of(values, document).put(row, f"{name}_pct", 100)
     draws.correlation(cas, person, document).put(row, "correlation")
-    return row | {f"paper_{name}_pct": x if point == PAPER_POINT else NAN for name, x in PAPER.items()}
+    of_point = of_config(config.operating[point], config) if point in config.operating else None
+    figures = paper.tables().human.get(of_point.key) if of_point and of_point.in_paper else None
+    return row | paper.reference("cas_pct human_pct string_match_pct", figures)

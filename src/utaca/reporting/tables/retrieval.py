@@ -40,8 +40,12 @@ _BATCH = 1024
 
 
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
-    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then other points."""
-    points = {label: config.operating[label] for label in config.shown("test", *schema.SECTIONS)}
+    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then other points.
+
+    Those of section ablation are not shown.
+    """
+    sections = [section for section in schema.SECTIONS if section != schema.ABLATION]
+    points = {label: config.operating[label] for label in config.shown("test", *sections)}
     in_blocks = [label for label, point in points.items() if point.in_blocks]
     in_blocks.sort(key=lambda label: points[label].budget if points[label].method == FIXED else math.inf)
     return {label: points[label] for label in in_blocks}

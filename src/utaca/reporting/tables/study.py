@@ -1,0 +1,175 @@
+"""The paper's study of CAS: judge, person and string match on a sample of answers, and two cases among them.
+
+The answers are those of one point of UT-ACA about the documents of the review page (:mod:`utaca.judging.review`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from utaca.errors import UserError
+from utaca.judging.review import sample
+from utaca.judging.rules import statements
+from utaca.judging.sheets import HumanScore, matched, read_sheet
+from utaca.records import rows
+from utaca.reporting import paper
+from utaca.reporting.points import label_in_words, of_config
+from utaca.reporting.registry import Files
+from utaca.reporting.statistics import NAN, Draws, Row
+from utaca.reporting.table import framed
+from utaca.settings import schema
+
+SCORES = ("string_match", "cas", "human")
+CORRECT = 0.5
+"""Score of a person from which an attribute counts as correct."""
+RIGHT, WRONG, UNLIKE = 0.9, 0.1, 0.5
+"""CAS from which a value is right and up to which it is wrong, and the string match below which it looks otherwise."""
+CASES = {"form": "Right in another form", "wrong": "Wrong values"}
+
+
+@dataclass(frozen=True)
+class Study:
+    """The studied answers of the ``point`` of this label.
+
+    ``answers`` has a frame for each document of the sample, in its order: a row for each attribute, with number (of the
+    document in the sample, from 1), document, person, attribute, reference, prediction, and the scores in [0, 1]
+    string_match, cas (NaN if the judgement failed) and human (NaN if no person scored it). ``sheet`` says whether there
+    is a sheet of human scores.
+    """
+
+    point: str
+    answers: Sequence[pd.DataFrame]
+    sheet: bool
+
+    @classmethod
+    def of(cls, files: Files, config: schema.Config) -> Study:
+        """The study of ``judged``, ``score_sheet`` and ``test_documents`` among ``files``.
+
+        Raises :class:`UserError` if the sheet is of another run, or a document or the scores of the point are missing.
+        """
+        point, judged = point_of(config), rows(list(files["judged"]), "scores")
+        sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
+        human = {(x.split, x.point, x.document, x.attribute): x.human for x, _ in matched(judged, sheet or [])}
+        names = rows(list(files["test_documents"]), "documents", ["id", "person"])
+        persons = {row["id"]: row["person"] for row in names}
+        by_document: dict[str, list[Row]] = {name: [] for name in sample(row["document"] for row in judged)}
+        for row in judged:
+            if row["split"] != schema.TEST or row["point"] != point or row["document"] not in by_document:
+                continue
+            key = row["split"], row["point"], row["document"], row["attribute"]
+            by_document[row["document"]].append(row | {"human": human.get(key)})
+        answers = []
+        for number, (name, scored) in enumerate(by_document.items(), start=1):
+            if name not in persons:
+                raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+            if not scored:
+                raise UserError(f"{files['judged'][0]} has no scores of {point} about document {name}; score it again")
+            # A score of 0.9 is no longer 0.9 in the single precision of the files.
+            frame = pd.DataFrame(scored).astype(dict.fromkeys(SCORES, float)).round(dict.fromkeys(SCORES, 6))
+            answers.append(frame.assign(number=number, person=persons[name]))
+        return cls(point, answers, sheet is not None)
+
+    def framed(self, table: Sequence[Row], config: schema.Config) -> pd.DataFrame:
+        """The frame of a table of these answers, with the words that their captions share."""
+        remark = "" if self.sheet else " (no human scores yet: left out)"
+        return framed(table, len(self.answers), point=label_in_words(self.point, config), scored=remark)
+
+
+def point_of(config: schema.Config) -> str:
+    """Label of the studied point: the paper's, else UT-ACA's of the largest K_max with the config's detector."""
+    points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
+
+    def nearness(label: str) -> tuple[bool, bool, int]:
+        point = points[label]
+        of_paper = point.in_paper and point.key in paper.tables().human
+        return of_paper, point.detector == config.detector, point.key[1]
+
+    return max(points, key=nearness)
+
+
+def human(files: Files, config: schema.Config) -> pd.DataFrame:
+    """CAS, string match and human scores of the studied answers, a row each, and their means."""
+    study = Study.of(files, config)
+    table = [_scores(answer) | {"n_documents": 1, "correlation": NAN} for answer in study.answers]
+    each = pd.DataFrame(table)
+    draws = Draws.of(len(table), config, "human")
+    # A document without a score by the judge or by a person has no part in that mean.
+    mean: Row = {"number": NAN, "document": "", "person": "mean", "n_documents": len(table)}
+    for column in (f"{name}_pct" for name in SCORES):
+        there = each[column].notna().to_numpy()
+        draws.mean_of(each[column].to_numpy(), np.arange(len(each)), there).put(mean, column)
+    mean |= {column: each[column].mean() for column in ("n_right", "n_scored")}
+    mean["n_failed_judgements"] = int(each["n_failed_judgements"].sum())
+    both = pd.concat(study.answers).dropna(subset=["cas", "human"])
+    place = both["number"].to_numpy() - 1
+    draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), place).put(mean, "correlation")
+    columns = "string_match_pct cas_pct human_pct n_right"
+    (figures,) = paper.tables().human.values()
+    beside = [paper.reference(columns, None)] * len(table) + [paper.reference(columns, figures)]
+    return study.framed([row | other for row, other in zip([*table, mean], beside, strict=True)], config)
+
+
+def _scores(answer: pd.DataFrame) -> Row:
+    """Columns of an answer: means of its scores in percent, and how many attributes a person scored and took for right.
+
+    Both numbers are NaN if no person scored it.
+    """
+    scored = answer["human"].dropna()
+    first = answer.iloc[0]
+    row: Row = {name: first[name] for name in ("number", "document", "person")}
+    row |= {f"{name}_pct": 100 * answer[name].mean() for name in SCORES}
+    row |= {"n_right": (scored >= CORRECT).sum() if len(scored) else NAN, "n_scored": len(scored) or NAN}
+    return row | {"n_failed_judgements": int(answer["cas"].isna().sum())}
+
+
+def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Two of the studied answers, attribute by attribute: right values in another form, and wrong ones."""
+    study = Study.of(files, config)
+    found = {"form": in_another_form(study.answers), "wrong": with_wrong_values(study.answers)}
+    columns = "string_match_pct cas_pct human_pct"
+    table: list[Row] = []
+    for case, answer in found.items():
+        texts: Row = {"case": CASES[case], "reference": "", "prediction": ""}
+        for one in [] if answer is None else answer.to_dict("records"):
+            row: Row = texts | {name: one[name] for name in ("number", "document", "person", "attribute")}
+            row |= {name: one[name] for name in ("reference", "prediction")}
+            row |= {f"{name}_pct": 100 * one[name] for name in SCORES}
+            table.append(row | paper.reference(columns, None))
+        if answer is None:
+            last: Row = {"number": NAN, "document": "", "person": "none of these answers", "attribute": ""}
+            last |= dict.fromkeys(columns.split(), NAN)
+        else:
+            last = {name: x for name, x in _scores(answer).items() if not name.startswith("n_")} | {"attribute": "mean"}
+        table.append(texts | last | paper.reference(columns, paper.tables().cas_cases[case]))
+    return study.framed(table, config)
+
+
+def in_another_form(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """The answer whose values are all right, some unlike the reference, and least like it on average; None if none is.
+
+    Ties go to the first by its document's id.
+    """
+    right = [one for one in answers if (one["cas"] >= RIGHT).all() and (one["string_match"] < UNLIKE).any()]
+    return min(right, key=lambda one: (one["string_match"].mean(), one["document"].iloc[0]), default=None)
+
+
+def with_wrong_values(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """The answer with a wrong value whose mean CAS is lowest: above zero if there is one, else zero; None if none is.
+
+    An attribute on which an answer states nothing, or says that it is unknown, has no wrong value. Ties go to the first
+    by its document's id.
+    """
+    wrong = [one for one in answers if any(_states(text) for text in one["prediction"][one["cas"] <= WRONG])]
+    return min(
+        wrong, key=lambda one: (one["cas"].mean() <= 0, one["cas"].mean(), one["document"].iloc[0]), default=None
+    )
+
+
+def _states(prediction: str) -> bool:
+    """Whether a prediction gives a value, and is neither empty nor a refusal."""
+    return any(any(map(str.isalnum, claim)) for claim, _ in statements.claims(prediction))
