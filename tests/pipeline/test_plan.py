@@ -52,6 +52,10 @@ def test_tables_are_made_of_bars_and_of_what_the_labeller_is_asked_about_benchma
     assert [bool(files) for files in found] == [True, False]
     lower = planned(root, reader={"bars": [{"set": "biographies", "limit": 50}]})
     assert [name for name in ENTRIES if lower.shown(name) != plan.shown(name)] == ["bars"]
+    fewer = planned(root, decode={"ablation": []})
+    changed = {name for name in ENTRIES if fewer.shown(name) != plan.shown(name)}
+    assert {"ablation", "two_way", "human", "cas_cases", "test"} <= changed
+    assert not {"detection", "labels", "endpoints", "resources"} & changed, "they show no point"
 
 
 def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: Path, monkeypatch) -> None:

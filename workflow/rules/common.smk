@@ -298,6 +298,9 @@ def shown(name):
         "resources": (),
     }
     parts = keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
+    # Which points such a table shows, and what they are called.
+    if theme in ("detection", "judging") and {"test_answers", "judged"} & {*ENTRIES[name].files}:
+        parts = (*parts, "detector", "points", "decode")
     settings = {key: IDENTITY[key] for key in parts}
     if theme == "judging":
         roles = [getattr(SETTINGS, role) for role in ROLES]
