@@ -300,6 +300,32 @@ def test_the_page_and_the_json_schema_are_current_and_shipped_runs_compose(root:
             jsonschema.validate(wrong, described)
 
 
+ABLATED = {"embedding", "embedding_lstm", "margin_embedding", "two_way"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "budget"),
+    [
+        ("paper", (64, "sub.16")),
+        ("paper_methods", (64, "sub.16")),
+        ("quick", (8, "sub.2")),
+        ({"points": "llama"}, (64, "sub.16")),
+    ],
+)
+def test_the_papers_ablations_are_decoded_in_a_section_of_their_own(root: Path, overrides: Any, budget: Any) -> None:
+    if isinstance(overrides, str):
+        overrides = yaml.safe_load((root / "config" / "runs" / f"{overrides}.yaml").read_text())
+    config = load(compose(overrides, root))
+    at = {
+        section: {x.detector for x in config.decoded(section) if (x.budget, x.policy) == budget}
+        for section in config.decode
+    }
+    assert at["ablation"] == ABLATED
+    assert "" in at["test"], "the whole detector"
+    assert not ABLATED & {point.detector for point in config.decoded("test")}
+    assert config.operating.keys() >= {*config.shown("test", "ablation")}
+
+
 def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path, monkeypatch) -> None:
     prose, none, model = tmp_path / "a.txt", tmp_path / "none.txt", tmp_path / "model"
     model.mkdir()

@@ -73,7 +73,7 @@ def test_a_row_is_an_answer_and_the_last_one_their_means(tmp_path: Path) -> None
     human = {("d1", "hobby"): 0.2, ("d1", "major"): 0.5, ("d1", "city"): 0.9, ("d2", "major"): 0.3}
     frame = study.human(inputs(tmp_path, first, more, other), CONFIG)
     made = Table.of("human", frame, CONFIG)
-    assert "no human scores yet" in made.caption
+    assert "No person has scored them yet" in made.caption
     assert "UT-ACA K_max=64, Sub.16" in made.caption
     assert not {"human_pct", "n_right"} & set(made.columns)
     assert {"string_match_pct", "cas_pct", "paper_human_pct"} <= set(made.columns)
@@ -168,6 +168,6 @@ def test_equals_go_to_the_first_document_and_a_case_is_shown_by_attribute(tmp_pa
     columns = ["paper_string_match_pct", "paper_cas_pct", "paper_human_pct"]
     assert frame[columns].dropna().to_numpy().tolist() == [[23.0, 100, 100], [11.4, 16.7, 16.7]]
     made = Table.of("cas_cases", frame, CONFIG)
-    assert "no human scores" not in made.caption
+    assert "No person" not in made.caption
     header, rows = made.cells(folded=False)
     assert rows[3][header.index("Prediction")] == "Golf"

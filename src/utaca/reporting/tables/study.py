@@ -76,7 +76,7 @@ class Study:
 
     def framed(self, table: Sequence[Row], config: schema.Config) -> pd.DataFrame:
         """The frame of a table of these answers, with the words that their captions share."""
-        remark = "" if self.sheet else " (no human scores yet: left out)"
+        remark = "" if self.sheet else "No person has scored them yet: columns of human scores are left out."
         return framed(table, len(self.answers), point=label_in_words(self.point, config), scored=remark)
 
 
