@@ -28,7 +28,7 @@ from utaca.detection.training.data import sequences as shown
 from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import calibration_error, detection_metrics, youden
 from utaca.detection.training.network import Noise, lstm
-from utaca.detection.training.training import train
+from utaca.detection.training.training import class_weights, train
 from utaca.detection.training.verdicts import detections, heuristics, token_logits, vacuity, verdicts
 from utaca.errors import UserError
 from utaca.memory import prefill
@@ -54,13 +54,15 @@ def small_and_soon_trained() -> Iterator[None]:
 DIRECTIONS = np.eye(8)[:3] * 2
 
 
-def tables(count: int, seed: int, failed: float = 0.0) -> tuple[pa.Table, pa.Table]:
-    """Trajectories whose embedding points, noisily, at the token's label."""
+def tables(
+    count: int, seed: int, failed: float = 0.0, shares: tuple[float, float, float] = (0.2, 0.6, 0.2)
+) -> tuple[pa.Table, pa.Table]:
+    """Trajectories whose embedding points, noisily, at the token's label; labels have these ``shares``."""
     rng = np.random.default_rng(seed)
     trajectories, labels = [], []
     for n in range(count):
         for step in range(rng.integers(3, 9)):
-            label = int(rng.choice(3, p=[0.2, 0.6, 0.2]))
+            label = int(rng.choice(3, p=shares))
             key = {"document": f"d{n // 2:03}", "budget": 2 + 6 * (n % 2), "step": step, "token": 7 * n + step}
             key |= {"text": ""}
             top10 = np.sort(rng.normal(2.0 * (label == 1), 1.0, 10))[::-1]
@@ -490,13 +492,122 @@ def test_a_warm_start_goes_on_from_the_weights_of_a_detector(splits, changes, mo
     before = [{name: value.clone() for name, value in detector.state_dict().items()} for detector in initial]
     still = replace(settings, start="first", chain=1 + 2 * settings.lstm)
     with monkeypatch.context() as patch:
-        patch.setattr(f"{TRAINING}.LEARNING_RATE", 1e-8)
+        patch.setattr(f"{TRAINING}.CALIBRATION_RATE", 1e-8)
         result = [detector for detector, _ in train(still, *splits, steps=5, seeds=[0, 1], initial=initial)]
     for ours, start, weights in zip(result, initial, before, strict=True):
         p, expected = (detector.probabilities(token_logits(detector, splits[1])) for detector in (ours, start))
         torch.testing.assert_close(p, expected, atol=1e-5, rtol=0)
         assert (ours.facts["warm_start"], ours.settings, "warm_start" in start.facts) == (True, still, False)
         assert all(torch.equal(value, weights[name]) for name, value in start.state_dict().items())
+
+
+MISSING = (0.5, 0.2, 0.3)
+"""Shares of labels where evidence is missing."""
+
+
+@pytest.mark.parametrize("classes", [3, 2])
+def test_a_calibration_is_a_few_small_steps_with_classes_weighed_alike(splits, classes, monkeypatch):
+    """Against a loop over batches by torch's own modules, without dropout, that keeps the best of all validations."""
+    own = sequences(*tables(30, 8, failed=0.1, shares=MISSING)), sequences(*tables(20, 9, shares=MISSING))
+    settings = replace(SMALL, classes=classes)
+    start = alone(settings, splits, steps=60, seed=0)[0]
+    drawn, plain = [], Sequences.batch
+    with monkeypatch.context() as patch:
+        patch.setattr("utaca.detection.training.network.EMBEDDING_DROPOUT", 0.0)
+        patch.setattr("utaca.detection.training.network.DROPOUT", 0.0)
+        for name, value in (("STEPS", 11), ("RATE", 3e-3), ("EVALUATE_EVERY", 4)):
+            patch.setattr(f"{TRAINING}.CALIBRATION_{name}", value)
+        patch.setattr(Sequences, "batch", lambda data, i, chain=1: drawn.append(i) or plain(data, i, chain))
+        ((result, curve),) = train(settings, *own, steps=10_000, seeds=[0], reader=HERE, initial=[start])
+    batches = [indices[0] for indices in drawn if indices.ndim == 2]
+    assert len(batches) == 11
+
+    def target(labels):
+        return labels if classes == 3 else (labels == 1).astype(int)
+
+    tokens = target(own[0].labels[own[0].labels >= 0])
+    weights = [len(tokens) / (classes * (tokens == one).sum()) for one in range(classes)]
+    model = Detector(settings, 8, HERE)
+    model.load_state_dict(start.state_dict())
+    adam = torch.optim.Adam(model.parameters(), lr=3e-3)
+
+    def f1() -> float:
+        found = verdicts(model, own[1])[""]
+        return detection_metrics(found.uncertain, own[1].labels)["f1_n"]
+
+    model.thresholds = dict(start.thresholds)
+    kept = [(0, f1(), {name: value.clone() for name, value in model.state_dict().items()})]
+    for number, batch in enumerate(batches, start=1):
+        position = own[0].padded(batch)
+        label = own[0].label[position]
+        inside = label >= 0
+        logits = model(own[0].signals[position], own[0].embedding[position])[inside]
+        weight = torch.tensor(weights)[target(label[inside].numpy())]
+        nll = torch.nn.functional.cross_entropy(
+            logits, torch.from_numpy(target(label[inside].numpy())), reduction="none"
+        )
+        adam.zero_grad()
+        ((weight * nll).sum() / weight.sum()).backward()
+        adam.step()
+        if number in (4, 8, 11):
+            kept.append((number, f1(), {name: value.clone() for name, value in model.state_dict().items()}))
+    assert [row["step"] for row in curve] == [0, 4, 8, 11]
+    assert [row["f1"] for row in curve] == pytest.approx([one[1] for one in kept], abs=1e-9)
+    assert {row["learning_rate"] for row in curve[1:]} == {3e-3}
+    step, best, expected = max(kept, key=lambda one: one[1])
+    facts = result.facts
+    assert (facts["kept_step"], facts["validation_f1"], facts["steps"]) == (step, pytest.approx(best), 11)
+    by_label = weights if classes == 3 else [weights[0], weights[1], weights[0]]
+    assert facts["class_weights"] == pytest.approx(by_label, abs=1e-5)
+    for name, value in result.state_dict().items():
+        torch.testing.assert_close(value, expected[name], atol=1e-5, rtol=1e-4)
+
+
+def test_a_calibration_that_makes_worse_keeps_the_weights_that_it_started_from(splits, monkeypatch):
+    start = alone(SMALL, splits, steps=150, seed=0)[0]
+    monkeypatch.setattr(f"{TRAINING}.CALIBRATION_RATE", 3.0)
+    ((result, curve),) = train(SMALL, *splits, steps=6, seeds=[0], reader=HERE, initial=[start])
+    assert [row["step"] for row in curve] == [0, 6], "never more steps than asked for"
+    assert curve[1]["f1"] < curve[0]["f1"]
+    assert [row["kept"] for row in curve] == [True, False]
+    assert result.facts["kept_step"] == 0
+    assert all(torch.equal(value, start.state_dict()[name]) for name, value in result.state_dict().items())
+
+
+def test_classes_of_two_sets_weigh_as_batches_draw_them():
+    first = of_another_set(sequences(*tables(7, 2, shares=MISSING)))
+    second = sequences(*tables(60, 3, failed=0.2))
+    share = np.zeros(3)
+    for data in (first, second):
+        counts = np.array([(data.labels == label).sum() for label in range(3)])
+        share += counts / len(data)
+    share /= share.sum()
+    for classes, expected in (
+        (3, 1 / (3 * share)),
+        (2, 1 / (2 * np.array([share[0] + share[2], share[1], share[0] + share[2]]))),
+    ):
+        weights = class_weights(replace(SMALL, classes=classes), [first, second]).numpy()
+        np.testing.assert_allclose(weights, expected, rtol=1e-5)
+        assert (weights * share).sum() == pytest.approx(1)
+    lacking = sequences(*tables(9, 4, shares=(0.4, 0.6, 0.0)))
+    assert class_weights(SMALL, [lacking])[2] == 0
+
+
+def test_a_detector_tells_what_it_distrusts(splits, trained):
+    detector, _ = trained
+    for name, data in zip(("train", "validation"), splits, strict=True):
+        found, inside = verdicts(detector, data)[""], data.labels >= 0
+        assert detector.facts[f"{name}_distrusted"] == pytest.approx(found.uncertain[inside].mean())
+        assert detector.facts[f"{name}_uncertain"] == pytest.approx((data.labels[inside] != 1).mean())
+
+
+@pytest.mark.parametrize(("shares", "much"), [(MISSING, True), ((0.02, 0.96, 0.02), False)])
+def test_training_warns_of_much_distrust(splits, shares, much, caplog):
+    data = sequences(*tables(40, 5, shares=shares))
+    trained = train(SMALL, splits[0], data, steps=150, seeds=[0, 1])
+    share = np.mean([detector.facts["validation_distrusted"] for detector, _ in trained])
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [f"distrusts {100 * share:.0f} % of the validation tokens" in one for one in said] == [True] * much
 
 
 @pytest.mark.parametrize(
@@ -518,7 +629,7 @@ def test_half_of_every_batch_is_of_each_set(splits, monkeypatch):
     drawn, plain = [], Sequences.batch
 
     def spy(data, indices, chain=1):
-        if len(data) == 67:
+        if len(data) == 67 and indices.ndim == 2:
             drawn.append(indices)
         return plain(data, indices, chain)
 
@@ -655,6 +766,7 @@ def test_metrics_by_definition(rows):
         "recall_p": recall_p,
         "balanced_accuracy": (recall_n + recall_p) / 2,
         "share_uncertain": mean([y for _, y, _ in kept]),
+        "share_distrusted": mean([f for _, _, f in kept]),
         "auroc": mean([(a > b) + (a == b) / 2 for a, _, _ in n for b, _, _ in p]),
     }
     precision = mean([y for _, y, f in kept if f])

@@ -10,6 +10,15 @@ from utaca.records.schemas import CORRECT
 
 BINS = 10
 """Number of bins of the calibration error."""
+MOST_DISTRUSTED = 1 / 3
+"""Largest share of the validation tokens that a detector should distrust; the paper's figures imply less than a tenth
+with Llama-3.1-8B (docs/paper.md)."""
+TOO_MUCH_DISTRUST = (
+    "Above a third, decoding expands so often that little is saved. Trajectories that are mostly correct teach less "
+    "distrust: raise the budgets of scale.train and scale.validation, or leave missing and partial out of their "
+    "evidence; a detector that learns from sets of tasks can learn from biographies too (detectors.*.mixed)."
+)
+"""What such distrust means, and what helps."""
 
 
 def detection_metrics(
@@ -22,7 +31,8 @@ def detection_metrics(
 
     ``macc`` is micro accuracy over tokens, as in the paper's table, so
     ``macc = share_uncertain * recall_n + (1 - share_uncertain) * recall_p``; ``share_uncertain`` is the share
-    of N among the labels. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct scores.
+    of N among the labels, ``share_distrusted`` that of the tokens decided to be N. ``auroc`` counts ties as half,
+    ``auprc`` is average precision of N over the distinct scores.
     All but counts (``n_...``) are fractions, NaN if undefined (no token of a class, no score).
     """
     label = np.asarray(label)
@@ -44,6 +54,7 @@ def detection_metrics(
         "auroc": auroc,
         "auprc": auprc,
         "share_uncertain": _ratio(n_uncertain, n_tokens),
+        "share_distrusted": _ratio(hits + false_alarms, n_tokens),
         "n_tokens": n_tokens,
         "n_failed": int((~labelled).sum()),
     }

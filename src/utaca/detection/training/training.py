@@ -1,5 +1,6 @@
 """Training of the detector (paper, appendix "Training Details")."""
 
+import logging
 import math
 import random
 from collections.abc import Sequence
@@ -10,20 +11,26 @@ import torch
 from utaca.detection.detector import Detector, distrust
 from utaca.detection.training.data import Sequences, joined
 from utaca.detection.training.losses import cross_entropy, evidential
-from utaca.detection.training.metrics import detection_metrics, youden
+from utaca.detection.training.metrics import MOST_DISTRUSTED, TOO_MUCH_DISTRUST, detection_metrics, youden
 from utaca.detection.training.network import Network, Noise
 from utaca.detection.training.verdicts import token_logits, vacuity
 from utaca.errors import UserError
 from utaca.records import Origin, progress
-from utaca.records.schemas import CORRECT
+from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
 from utaca.settings import schema
 
 CLASS_WEIGHTS = (1.0, 0.05, 1.0)
-"""Weights of the classes hallucinated, correct, unknown in the loss (paper, appendix "Training Details")."""
+"""Weights of the classes hallucinated, correct, unknown in the loss (paper, appendix "Training Details"); they suit
+trajectories that are mostly correct."""
 LEARNING_RATE, BATCH = 1e-3, 16
 """Initial learning rate of Adam, and number of trajectories per step."""
 EVALUATE_EVERY = 100
 """Steps between validations."""
+CALIBRATION_STEPS, CALIBRATION_RATE, CALIBRATION_EVALUATE_EVERY = 300, 1e-4, 20
+"""Most steps, learning rate and steps between validations where training starts from a trained detector. The paper
+calls such a calibration limited and gives no figure."""
+
+_log = logging.getLogger(__name__)
 
 
 def train(
@@ -47,37 +54,68 @@ def train(
     Training never stops early; each seed keeps the weights with the best validation F1 of the uncertain class, the
     earliest in a tie. Thresholds are chosen on the validation set (:func:`youden`).
 
-    ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. ``second``: more
-    trajectories, of other documents than ``train``; half of each batch then comes from each of the two sets. ``reader``
-    decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
+    ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. Training is then a
+    limited calibration: at most :data:`CALIBRATION_STEPS` steps, all at :data:`CALIBRATION_RATE`, a validation every
+    :data:`CALIBRATION_EVALUATE_EVERY` of them and one of the starting weights, which are kept if no later ones are
+    better. What a detector is calibrated on is seldom mostly correct, so that classes weigh by their shares in the
+    training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`.
 
-    Returns for each seed the detector and its curve, one row per validation: ``step``, ``loss`` (mean over the steps
-    since the previous row), ``learning_rate`` (of the last step), ``f1`` and other validation metrics, and ``kept``
-    (whether these weights are the best so far). Each seed has a random generator, so that its result does not depend
-    on the other seeds, up to rounding; the same seeds give the same bytes. The caller's random state is unchanged.
+    ``second``: more trajectories, of other documents than ``train``; half of each batch then comes from each of the two
+    sets. ``reader`` decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
+
+    Returns for each seed the detector and its curve, one row per validation: ``step`` (0: the starting weights),
+    ``loss`` (mean over the steps since the previous row; NaN at step 0), ``learning_rate`` (of the last step), ``f1``
+    and other validation metrics, and ``kept`` (whether these weights are the best so far). The detector's facts tell
+    how it was trained, and which share of the labelled tokens of both sets is uncertain and which it distrusts; a
+    warning is logged if it distrusts more than :data:`MOST_DISTRUSTED` of the validation tokens. Each seed has a random
+    generator, so that its result does not depend on the other seeds, up to rounding; the same seeds give the same
+    bytes. The caller's random state is unchanged.
     Raises :class:`UserError` if a set has no uncertain or no correct tokens, if the embeddings of the sets differ in
     width, if ``train`` and ``second`` share a document, if ``initial`` are detectors of another reader or of another
     shape, or if the loss is not finite.
     """
-    sizes = [len(data) for data in (train, second) if data is not None]
+    sets = [data for data in (train, second) if data is not None]
     train = train if second is None else joined(train, second)
     _check(train, validation)
-    weights = torch.tensor(CLASS_WEIGHTS, dtype=torch.float32)
-    order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
+    rate, evaluate_every, weights = LEARNING_RATE, EVALUATE_EVERY, torch.tensor(CLASS_WEIGHTS)
+    if initial:
+        steps = min(steps, CALIBRATION_STEPS)
+        rate, evaluate_every, weights = CALIBRATION_RATE, CALIBRATION_EVALUATE_EVERY, class_weights(settings, sets)
+    order = torch.stack([_order([len(data) for data in sets], steps * BATCH, seed) for seed in seeds])
     order = order.view(len(seeds), steps, BATCH)
     starts = initial or [None] * len(seeds)
     network = Network(
         [_started(settings, train.width, reader, seed, start) for seed, start in zip(seeds, starts, strict=True)]
     )
     generators = [_generator(seed, "dropout") for seed in seeds]
-    optimiser = torch.optim.Adam(network.weights.values(), lr=LEARNING_RATE, fused=True)
+    optimiser = torch.optim.Adam(network.weights.values(), lr=rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
-    facts: dict[str, Any] = {"steps": steps} | ({"warm_start": True} if initial else {})
+    facts: dict[str, Any] = {
+        "steps": steps,
+        "learning_rate": rate,
+        "class_weights": [round(weight, 6) for weight in weights.tolist()],
+    }
+    facts |= {"warm_start": True} if initial else {}
     for name, data in (("train", train), ("validation", validation)):
         facts |= {f"{name}_trajectories": len(data), f"{name}_tokens": data.n_tokens, f"{name}_failed": data.n_failed}
-    best, losses = list(network.detectors), []
+    best = list(network.detectors)
+
+    def evaluate(done: int, losses: Sequence[float], rate: float) -> None:
+        """Add a row to each curve, and keep the weights of ``done`` steps where they are the best so far."""
+        for place, (metrics, loss) in enumerate(zip(_evaluate(network, validation), losses, strict=True)):
+            row = {"step": done, "loss": loss, "learning_rate": rate, **metrics}
+            row["kept"] = row["f1"] > best[place].facts.get("validation_f1", -1.0)
+            if row["kept"]:
+                best[place] = network.detector(place)
+                best[place].facts = {**facts, "seed": seeds[place], "kept_step": done, "validation_f1": row["f1"]}
+            curves[place].append(row)
+
+    if initial:
+        evaluate(0, [math.nan] * len(seeds), 0.0)
+    losses = []
     for done in progress(range(1, steps + 1), total=steps, unit="step", desc=description):
-        rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
+        if not initial:
+            rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
         logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
@@ -90,22 +128,33 @@ def train(
         loss.sum().backward()
         optimiser.step()
         losses.append(loss.detach())
-        if done % EVALUATE_EVERY == 0 or done == steps:
+        if done % evaluate_every == 0 or done == steps:
             mean = torch.stack(losses).double().mean(0).tolist()
-            metrics = _evaluate(network, validation)
-            for place, curve in enumerate(curves):
-                if not math.isfinite(mean[place]):
-                    raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
-                row = {"step": done, "loss": mean[place], "learning_rate": rate, **metrics[place]}
-                row["kept"] = row["f1"] > best[place].facts.get("validation_f1", -1.0)
-                if row["kept"]:
-                    best[place] = network.detector(place)
-                    best[place].facts = {**facts, "seed": seeds[place], "kept_step": done, "validation_f1": row["f1"]}
-                curve.append(row)
+            if not all(map(math.isfinite, mean)):
+                raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
+            evaluate(done, mean, rate)
             losses = []
     for detector in best:
         _set_thresholds(detector, validation)
+    _tell_distrust(best, train=train, validation=validation)
     return list(zip(best, curves, strict=True))
+
+
+def class_weights(settings: schema.DetectorSettings, sets: Sequence[Sequences]) -> torch.Tensor:
+    """Weights [3] of the labels hallucinated, correct, unknown under which each class of the detector weighs the same.
+
+    A class weighs by the inverse of its share among the labelled tokens, normalised so that a token weighs 1 on
+    average; a class without tokens weighs 0. Batches draw as many trajectories from each of ``sets``, and the shares
+    are those of the tokens drawn so. To a detector of two classes, hallucinated and unknown are one.
+    """
+    counts = [torch.bincount(data.label[data.label >= 0], minlength=3) / len(data) for data in sets]
+    share = torch.stack(counts).sum(0)
+    share = share / share.sum()
+    uncertain = [HALLUCINATED, UNKNOWN]
+    if settings.classes == 2:
+        share[uncertain] = share[uncertain].sum()
+    classes = settings.classes - int((share == 0).sum())
+    return torch.where(share > 0, 1 / (classes * share), 0.0)
 
 
 def _started(
@@ -143,6 +192,21 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
+
+
+def _tell_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
+    """Add to the detectors' facts which shares of each set are uncertain and distrusted; warn of too much distrust."""
+    network, rule = Network(detectors), detectors[0].settings.decision
+    for name, data in sets.items():
+        labels = data.labels
+        scores = distrust(detectors[0].probabilities(network.logits(data, network.settings.chain)), rule).numpy()
+        for detector, score in zip(detectors, scores, strict=True):
+            distrusted = (score > detector.thresholds[rule])[labels >= 0].mean()
+            uncertain = (labels[labels >= 0] != CORRECT).mean()
+            detector.facts |= {f"{name}_distrusted": float(distrusted), f"{name}_uncertain": float(uncertain)}
+    shares = [detector.facts["validation_distrusted"] for detector in detectors]
+    if (share := sum(shares) / len(shares)) > MOST_DISTRUSTED:
+        _log.warning("the detector distrusts %.0f %% of the validation tokens. %s", 100 * share, TOO_MUCH_DISTRUST)
 
 
 def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
