@@ -95,6 +95,14 @@ scale: {test: {shards: '0'}} => scale.test.shards is 0 but must be a whole numbe
 detectors: {mine: {site: nose}} => detectors.mine.site is 'nose' but must be one of "attention", "mlp", "residual".
 judge.base_url: http://x/v1 => config key judge.base_url is dotted; write --config 'judge={KEY: VALUE, ...}'.
 scale: {test: {tokens: ['9', '3']}} => scale.test.tokens is [9, 3]
+scale: {train: {paths: [{budget: 8, policy: sub.0}]}} => scale.train.paths[0].policy is 'sub.0' but must be set.N
+scale: {train: {paths: [{budget: 2, policy: sub.1}]}} => scale.train.paths has K_max=2, which another path or
+    scale.train.budgets has too
+scale: {validation: {paths: [{budget: 8, policy: sub.2}, {budget: 8, policy: set.1}]}}
+    => scale.validation.paths has K_max=8
+{trajectories: {expanded: 7}, scale: {train: {paths: [{budget: 8, policy: sub.2}]}}}
+    => trajectories.expanded is 7 but must be at least the K_max of paths, which go up to 8.
+{trajectories: {expanded: 3}} => trajectories.expanded is 3 but must be above the budgets, which go up to 3.
 scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but the test split alone
 scale: {use: paper, test: {shards: 200}} => scale.test.shards is 200
 {reader: llama31_8b, scale: smoke} => the window of reader llama31_8b holds documents below 4240 tokens whole, whatever

@@ -107,6 +107,31 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
             assert rows[-1]["finish"] in ("eos", "length")
 
 
+def test_a_path_is_what_an_expansion_at_regular_steps_accepts(reader, tmp_path) -> None:
+    (document,) = documents(1)
+    asked_of = asked(reader, [document])
+    paths = [
+        schema.PathSettings(budget=9, policy="sub.3", every=5),
+        schema.PathSettings(budget=6, policy="set.2", every=3),
+        schema.PathSettings(budget=7, policy="sub.2"),
+    ]
+    recorded = schema.TrajectorySettings(expanded=7)
+    table = trajectories(reader, asked_of, [1, *paths], recorded, Journal(tmp_path, "x"))
+    rows = table.to_pylist()
+    assert {row["budget"] for row in rows} == {1, 9, 6, 7}
+    memory = prefill(reader, document["text"])
+    for one in paths:
+        options = {"policy": parse(one.policy), "trigger": Every(one.every), "max_new_tokens": 9}
+        expected = generate(memory, asked_of[0].question, budget=one.budget, **options).trace
+        own = [row for row in rows if row["budget"] == one.budget]
+        assert [row["k"] for row in own] == [token.k for token in expected]
+        assert [row["token"] for row in own] == [token.token for token in expected]
+        tried = [row["expanded_token"] for row in own]
+        assert (None in tried) == (one.budget > 7), "no token is tried under fewer blocks than it had"
+    assert len({row["k"] for row in rows if row["budget"] == 9}) == 4
+    assert {row["k"] for row in rows if row["budget"] == 1} == {1}
+
+
 def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) -> None:
     texts, read_texts = [document["text"] for document in documents(3)], []
     monkeypatch.setattr("utaca.generation.points.TOGETHER", 2)

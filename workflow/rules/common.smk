@@ -261,7 +261,9 @@ def task_work(name):
 
 def compact(about):
     """The points that the trajectories of a split or set are decoded at."""
-    return [schema.PointSettings(method="infllm", budget=budget) for budget in about.budgets]
+    # A path is a budget a step, which decodes as a fixed one does.
+    budgets = [*about.budgets, *(path.budget for path in getattr(about, "paths", ()))]
+    return [schema.PointSettings(method="infllm", budget=budget) for budget in budgets]
 
 
 def work(documents, length, tokens, points):
@@ -332,6 +334,7 @@ def made_from(table):
         "method_scores": judged("test", kinds=["methods"]),
         "judged": judged("test"),
         "detections": [f"{OUT}/detections/test.parquet"],
+        "detectors": sum(DETECTORS.values(), []),
         # In the order of their record.
         "detected_from": [
             *shards(TRAJECTORIES, "test"),

@@ -15,6 +15,7 @@ rule decode_trajectories:
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/trajectories",
         budgets=lambda wildcards: size(wildcards.split).budgets,
+        paths=lambda wildcards: IDENTITY["scale"][wildcards.split]["paths"],
         evidence=lambda wildcards: size(wildcards.split).evidence,
         recorded=IDENTITY["trajectories"],
     script:

@@ -30,7 +30,9 @@ with stage_log(snakemake.log[0]):
     # What asks the same documents later need not read them again.
     later = params.together and snakemake.config["decode"].get(snakemake.wildcards.split)
     kept = Kept(Path(params.journal).with_name("memories") / folder.name) if later else None
-    table = trajectories(reader, asked, params.budgets, recorded, journal, kept, together=params.together)
+    paths = [build(schema.PathSettings, path) for path in params.paths]
+    budgets = [*params.budgets, *paths]
+    table = trajectories(reader, asked, budgets, recorded, journal, kept, together=params.together)
     write(
         snakemake.output[0],
         "trajectories",

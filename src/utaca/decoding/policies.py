@@ -36,15 +36,28 @@ class _Counted(Policy):
 class Set(_Counted):
     """Set.n: the next token gets ``n`` blocks."""
 
-    def update(self, k: int, k_max: int, token: Token) -> int:
+    def update(self, k: int, k_max: int, token: Token | None = None) -> int:
         return min(self.n, k_max)
 
 
 class Sub(_Counted):
     """Sub.n: the next token gets ``n`` blocks fewer than the accepted one, but at least 1."""
 
-    def update(self, k: int, k_max: int, token: Token) -> int:
+    def update(self, k: int, k_max: int, token: Token | None = None) -> int:
         return max(1, k - self.n)
+
+
+def path(policy: Set | Sub, k_max: int, every: int, steps: int) -> list[int]:
+    """The budget of each step of an answer whose every ``every``-th step is expanded, whatever its token (0: none).
+
+    These are the budgets of the accepted passes under the trigger :class:`utaca.Every`; they depend on no token.
+    """
+    budgets, k = [], k_max
+    for step in range(steps):
+        expanded = k < k_max and every > 0 and step % every == 0
+        budgets.append(k_max if expanded else k)
+        k = k_max if expanded else policy.update(k, k_max)
+    return budgets
 
 
 def parse(text: str) -> Policy:

@@ -1,4 +1,4 @@
-"""Trajectories: answers under fixed compact budgets, with the signals that the detector learns from.
+"""Trajectories: answers under compact budgets, or along paths, with the signals that the detector learns from.
 
 Paper, section 4.1: the context window is constrained during decoding, logits and embeddings are recorded.
 """
@@ -11,6 +11,7 @@ import torch
 
 from utaca.decoding.loop import generate_together
 from utaca.decoding.options import Decoding
+from utaca.decoding.policies import parse, path
 from utaca.generation.answers import Asked, side_by_side_room
 from utaca.generation.kept import Kept
 from utaca.generation.points import side_by_side
@@ -21,21 +22,21 @@ from utaca.records.journal import Journal
 from utaca.records.progress import progress
 from utaca.settings import schema
 from utaca.settings.checks import digest
-from utaca.settings.schema import TrajectorySettings
+from utaca.settings.schema import PathSettings, TrajectorySettings
 from utaca.trace import Generation
 
 
 def trajectories(
     reader: Reader,
     asked: Sequence[Asked],
-    budgets: Sequence[int],
+    budgets: Sequence[int | PathSettings],
     recorded: TrajectorySettings,
     journal: Journal,
     kept: Kept | None = None,
     *,
     together: bool = True,
 ) -> pa.Table:
-    """One answer per document and budget, one row per token (:func:`utaca.records.trajectory_schema`).
+    """One answer per document and budget or path, one row per token (:func:`utaca.records.trajectory_schema`).
 
     The budgets of a document and, with ``together``, several short documents share passes, which take little longer
     than passes of a single row. ``kept``, if given, keeps the documents for a later stage that asks about them.
@@ -56,19 +57,29 @@ def trajectories(
 
 
 def _decoded(
-    reader: Reader, questions: Sequence[Asked], budgets: Sequence[int], recorded: TrajectorySettings, kept: Kept | None
+    reader: Reader,
+    questions: Sequence[Asked],
+    budgets: Sequence[int | PathSettings],
+    recorded: TrajectorySettings,
+    kept: Kept | None,
 ) -> list[pa.Table]:
     """The trajectories of each question, decoded in shared passes."""
-    decodings, options = [], {"expanded": recorded.expanded, "measured": True}
+    decodings = []
     with side_by_side_room(len(questions) * len(budgets)):
         for one in questions:
-            memories = _memories(reader, one.text, budgets, kept)
-            about = options | {"max_new_tokens": one.longest, "prefix": one.prefix}
-            decodings += [Decoding(memories[budget], one.question, budget, **about) for budget in budgets]
+            about = {"max_new_tokens": one.longest, "prefix": one.prefix, "measured": True}
+            each = [_steps(budget, one.longest) for budget in budgets]
+            memories = _memories(reader, one.text, [max(steps) for steps in each], kept)
+            for steps in each:
+                expanded = recorded.expanded if recorded.expanded >= max(steps) else 0
+                decodings.append(Decoding(memories[max(steps)], one.question, steps, expanded=expanded, **about))
         generations = generate_together(decodings)
     answers = iter(generations)
     return [
-        pa.concat_tables(_table(reader, one.document, budget, next(answers), recorded.sites) for budget in budgets)
+        pa.concat_tables(
+            _table(reader, one.document, getattr(budget, "budget", budget), next(answers), recorded.sites)
+            for budget in budgets
+        )
         for one in questions
     ]
 
@@ -82,6 +93,13 @@ def _memories(reader: Reader, text: str, budgets: Sequence[int], kept: Kept | No
     if reader.settings.memory.prefill_budget == schema.OWN:
         return {budget: read(budget) for budget in budgets}
     return dict.fromkeys(budgets, read(budgets[0]))
+
+
+def _steps(budget: int | PathSettings, longest: int) -> list[int]:
+    """The budget of each of ``longest`` steps."""
+    if isinstance(budget, PathSettings):
+        return path(parse(budget.policy), budget.budget, budget.every, longest)
+    return [budget]
 
 
 def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
@@ -98,6 +116,7 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
         pa.array([document] * len(trace)),
         pa.array([budget] * len(trace), pa.int32()),
         pa.array(range(len(trace)), pa.int32()),
+        pa.array([token.k for token in trace], pa.int32()),
         pa.array([token.token for token in trace], pa.int32()),
         pa.array([token.text for token in trace]),
         pa.array([token.logprob for token in trace], pa.float32()),

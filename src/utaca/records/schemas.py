@@ -51,9 +51,10 @@ def embedding_column(site: str) -> str:
 
 
 def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.Schema:
-    """Schema of a part of the trajectories: one row per token generated under a fixed compact budget.
+    """Schema of a part of the trajectories: one row per token generated under a compact budget, or along a path.
 
-    ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites. One column per signal
+    ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites. ``budget`` is the fixed
+    budget or a path's K_max, ``k`` the budget of the token's pass. One column per signal
     of :mod:`utaca.detection.signals` follows ``logprob``. ``expanded_token`` and its log-probability come from the
     expanded pass on the same prefix, null if it was not run. ``selected`` has a sorted list of block ids per layer;
     ``finish`` is empty except on an answer's last token ("eos" or "length").
@@ -63,6 +64,7 @@ def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.S
             ("document", pa.string()),
             ("budget", pa.int32()),
             ("step", pa.int32()),
+            ("k", pa.int32()),
             ("token", pa.int32()),
             ("text", pa.string()),
             ("logprob", pa.float32()),

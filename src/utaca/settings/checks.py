@@ -101,9 +101,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     if not unsound:
         # The next checks compare with the splits' sizes.
         yield from _window_faults(config)
-        widest = max(max(split.budgets) for _, split in splits)
-        if 0 < (expanded := config.trajectories.expanded) <= widest:
-            yield f"trajectories.expanded is {expanded} but must be above the budgets, which go up to {widest}."
+        yield from _expanded_faults(config)
     yield from _detectors_faults(config)
     for name, point in config.points.items():
         yield from _name_faults(name, f"points.{name}")
@@ -136,10 +134,28 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
         yield f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
     if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
         yield f"{path}.budgets is {split.budgets} but must be ascending, distinct, and at least 1 each."
+    for number, one in enumerate(split.paths):
+        if re.fullmatch(schema.POLICY, one.policy) is None:
+            yield f"{path}.paths[{number}].policy is {one.policy!r} but must be set.N or sub.N with N at least 1."
+    # Trajectories are told apart by their budget, or K_max.
+    keys = [*split.budgets, *(one.budget for one in split.paths)]
+    if twice := next((one.budget for one in split.paths if keys.count(one.budget) > 1), 0):
+        yield f"{path}.paths has K_max={twice}, which another path or {path}.budgets has too; leave one of them."
     if not split.evidence:
         yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
     if split.people and path != "scale.test":
         yield f"{path}.people is {split.people}, but the test split alone takes a file; set scale.test.people."
+
+
+def _expanded_faults(config: schema.Config) -> Iterator[str]:
+    """Faults of a budget under which tokens that detectors learn from cannot be tried as expanded ones."""
+    learned = [config.scale.train, config.scale.validation]
+    widest = max(max(split.budgets) for split in learned)
+    highest = max((one.budget for split in learned for one in split.paths), default=0)
+    if 0 < (expanded := config.trajectories.expanded) <= widest:
+        yield f"trajectories.expanded is {expanded} but must be above the budgets, which go up to {widest}."
+    elif 0 < expanded < highest:
+        yield f"trajectories.expanded is {expanded} but must be at least the K_max of paths, which go up to {highest}."
 
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:

@@ -103,6 +103,18 @@ EVIDENCE = get_args(Evidence)
 
 
 @keys
+class PathSettings:
+    """A trajectory whose budget sinks from K_max, and rises to it again at regular steps, as in adaptive decoding."""
+
+    budget: Whole = setting(..., minimum=2)
+    policy: str = setting(...)
+    every: Whole = setting(0, minimum=0)
+
+    def __str__(self) -> str:
+        return f"K_max={self.budget}, {self.policy.capitalize()}" + (f", every {self.every}" if self.every else "")
+
+
+@keys
 class SplitSettings:
     """How much of one split is made."""
 
@@ -110,13 +122,14 @@ class SplitSettings:
     tokens: list[Whole] = setting(...)
     shards: Whole = setting(1, minimum=1)
     budgets: list[Whole] = setting(...)
+    paths: list[PathSettings] = setting([])
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
     people: OptionalText = setting("")
 
     @property
     def trajectories(self) -> int:
-        """Number of pairs of a document and a compact budget that are decoded."""
-        return self.biographies * len(self.evidence) * len(self.budgets)
+        """Number of answers that are decoded: one per document, condition of its evidence, and budget or path."""
+        return self.biographies * len(self.evidence) * (len(self.budgets) + len(self.paths))
 
 
 @keys
