@@ -28,8 +28,9 @@ PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *["verdict", "detection", "ablation", "two_way", "validation", "test", "tradeoff", "retrieval"],
-    *["failures", "probabilities", "human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
+    *["verdict", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
+    *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities"],
+    *["human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
 FIGURES = {"curves", "differences"}
 VARIANTS = [

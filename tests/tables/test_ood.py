@@ -5,13 +5,17 @@ from itertools import product
 import factories
 import numpy as np
 import pytest
+import yaml
 from configs import decoding, point, reference_config
+from conftest import ROOT
 
 from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
 from utaca.settings import schema
+from utaca.settings.checks import load
+from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, OperatingPoint, TaskSetSettings
 from utaca.tasks import asking
 
@@ -117,7 +121,7 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -
         name: [detection.Run(flagged, flagged.astype(float), None)]
         for name, flagged in (("utaca", right), ("calibrated", half))
     }
-    verdicts = detection.Detections(tuple("abcd"), document, label, label == 0, runs)
+    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, label == 0, runs)
     monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
     frame = tasks.calibration(files(tmp_path), config())
     assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
@@ -128,6 +132,37 @@ def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -
         assert (before["balanced_accuracy_pct"], after["balanced_accuracy_pct"]) == (100, 75)
         assert (before["learned_from"], after["learned_from"]) == ("biographies", "qa_1-8k")
     assert list(frame[frame["set"] == "QA-8k"]["paper_score"]) == [14.40, 23.10]
+
+
+RULER = {
+    ("QA-16k", "K_max=8, Sub.4"): [(105, 14.65), (101.77, 19.30)],
+    ("QA-8k", "K_max=8, Sub.4"): [(108, 14.40), (102.68, 23.10)],
+    ("QA-16k", "K_max=32, Sub.16"): [(385, 21.65), (364.15, 26.10)],
+    ("QA-8k", "K_max=32, Sub.16"): [(352, 26.85), (367.24, 26.90)],
+}
+"""The paper's table of RULER's calibration: mean context tokens and score, before and after."""
+
+
+def test_the_papers_run_has_the_papers_table_of_calibration(tmp_path, monkeypatch) -> None:
+    overrides = yaml.safe_load((ROOT / "config" / "runs" / "paper_ood.yaml").read_text(encoding="utf-8"))
+    composed = load(compose(overrides, ROOT))
+    sets = [f"{task}-{length}" for length in ("16k", "8k") for task in ("qa_1", "qa_2")]
+    monkeypatch.setattr(f"{__name__}.SETS", {name: composed.tasks.sets[name] for name in sets})
+    monkeypatch.setattr(f"{__name__}.POINTS", composed.decoded(sets[0]))
+    document, label = np.repeat(np.arange(4), 10), np.tile([0, 1], 20)
+    run = [detection.Run(label == 0, 1.0 - label, None)]
+    runs = dict.fromkeys(("utaca", "calibrated"), run)
+    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, label == 0, runs)
+    monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
+    composed.decode = {name: composed.decode[name] for name in sets}
+    composed.scale.bootstrap = 100
+    frame = tasks.calibration(files(tmp_path), composed)
+    assert composed.detectors["calibrated"].start == "utaca"
+    for (name, setting), figures in RULER.items():
+        own = frame[(frame["set"] == name) & frame["setting"].str.startswith(setting)]
+        assert list(own["detector"]) == ["utaca", "calibrated"]
+        assert list(zip(own["paper_mtokens"], own["paper_score"], strict=True)) == figures
+        assert np.isfinite(own["score"]).all()
 
 
 def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:

@@ -10,6 +10,7 @@ import pytest
 from configs import decoding, point, reference_config
 from factories import inputs
 
+from utaca.detection.detector import Detector
 from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
@@ -19,7 +20,7 @@ from utaca.reporting.points import points
 from utaca.reporting.registry import ENTRIES
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, make, read_frame
-from utaca.reporting.tables import detection, endpoints, generation
+from utaca.reporting.tables import detection, distrust, endpoints, generation
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -82,7 +83,7 @@ def detections(tmp_path):
                 failed = (d, step) == (2, 2)
                 rows.append(
                     {
-                        "detector": name, "seed": seed, "document": f"d{d}", "budget": 1, "step": step,
+                        "detector": name, "seed": seed, "document": f"d{d}", "budget": 1 + 3 * (d > 3), "step": step,
                         "label": None if failed else int(label), "value": step < 5,
                         "uncertain": score > 0.5, "score": -abs(score) if name == "logit_margin" else score,
                         "p_hallucinated": p, "p_correct": None if p is None else 1 - 2 * p, "p_unknown": p,
@@ -181,6 +182,62 @@ def test_detection_table(detections, config):
     assert rows[2][header.index("paper Recall P %")] == "60.04"
     assert all("[" in rows[place][1] for place in (0, 4))
     assert "synthetic prose" in shown.caption
+
+
+def test_detection_by_budget(detections, config):
+    config.scale.test.paths = [schema.PathSettings(budget=4, policy="sub.1", every=3)]
+    table = detection.detection_budgets(seen(detections), config)
+    assert list(table["budget"]) == ["K=1", "K_max=4, Sub.1, every 3", "all"]
+    raw = pd.read_parquet(detections).query("detector == 'utaca'")
+    for row, own in zip(
+        table.to_dict("records"), (raw.query("budget == 1"), raw.query("budget == 4"), raw), strict=True
+    ):
+        found = [
+            detection_metrics(seed["uncertain"].to_numpy(), seed["label"].to_numpy(), seed["score"].to_numpy())
+            for _, seed in own.dropna(subset="label").groupby("seed")
+        ]
+        for name in ("macc", "recall_n", "recall_p", "balanced_accuracy", "share_uncertain", "share_distrusted"):
+            assert row[f"{name}_pct"] == pytest.approx(100 * np.mean([one[name] for one in found]))
+        assert row["auroc"] == pytest.approx(np.mean([one["auroc"] for one in found]))
+        assert row["macc_pct_low"] < row["macc_pct"] < row["macc_pct_high"]
+        assert (row["n_tokens"], row["seeds"]) == (found[0]["n_tokens"], 3)
+        assert row["n_failed_labels"] == own["label"].isna().sum() // 3
+    shown = Table.of("detection_budgets", table, config)
+    header, rows = shown.cells(folded=False)
+    assert header == [
+        "Budget", "mAcc %", "Recall N %", "Recall P %", "Balanced acc. %", "AUROC", "Uncertain %", "Tokens",
+    ]  # fmt: skip
+    assert rows[2][-1] == str(8 * N_DOCUMENTS - 1)
+    assert "UT-ACA on the test split's trajectories" in shown.caption
+
+
+def test_distrust_of_every_variant_and_split(detections, config, tmp_path):
+    files, shares = [], {"utaca": [0.2, 0.5, 0.5], "margin_only": [0.1, 0.1, 0.4], "other": [None] * 3}
+    for name, told in shares.items():
+        for seed, share in enumerate(told):
+            detector = Detector(config.detectors[name], 8)
+            if share is not None:
+                detector.facts = {"train_distrusted": share / 2, "train_uncertain": 0.05}
+                detector.facts |= {"validation_distrusted": share, "validation_uncertain": 0.3}
+            files.append(tmp_path / name / f"seed{seed}.safetensors")
+            detector.save(files[-1])
+    table = distrust.distrust(seen(detections) | {"detectors": files}, config)
+    frame = table.set_index(["detector", "split"])
+    for name, title in (("utaca", "UT-ACA"), ("margin_only", "margin_only")):
+        for split, factor, uncertain in (("train", 50, 5), ("validation", 100, 30)):
+            row = frame.loc[title, split]
+            assert row["share_distrusted_pct"] == pytest.approx(factor * np.mean(shares[name]))
+            assert row["share_distrusted_pct_sd"] == pytest.approx(factor * np.std(shares[name], ddof=1))
+            assert (row["share_uncertain_pct"], row["seeds"]) == (pytest.approx(uncertain), 3)
+        raw = pd.read_parquet(detections).query(f"detector == '{name}'").dropna(subset="label")
+        row = frame.loc[title, "test"]
+        assert row["share_distrusted_pct"] == pytest.approx(100 * raw.groupby("seed")["uncertain"].mean().mean())
+        assert row["share_uncertain_pct"] == pytest.approx(100 * (raw["label"] != 1).mean())
+    assert frame.loc["other"]["share_distrusted_pct"].isna().all(), "of an earlier version, and not measured"
+    assert list(frame["note"] != "") == [False, True, *[False] * 7]
+    caption = Table.of("distrust", table, config).caption
+    assert "UT-ACA distrusts 40 % of the validation tokens. Above a third" in caption
+    assert caption.count("distrusts") == 2, "no other variant"
 
 
 def test_differences_are_paired_by_document(detections, config):

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
+from utaca.detection.about import KEY, about
 from utaca.errors import UserError
 from utaca.records import Origin, atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
@@ -175,7 +176,7 @@ class Detector(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write weights, settings, reader, thresholds and facts as safetensors; equal detectors give equal bytes."""
         # One metadata entry, because safetensors does not fix the order of several entries.
-        about = {
+        told = {
             "settings": asdict(self.settings),
             "input_width": self.input_width,
             "reader": asdict(self.reader) if self.reader else None,
@@ -184,7 +185,7 @@ class Detector(nn.Module):
         }
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with atomic_path(path) as scratch:
-            save_file(tensors, scratch, metadata={"utaca.detector": json.dumps(about, sort_keys=True)})
+            save_file(tensors, scratch, metadata={KEY: json.dumps(told, sort_keys=True)})
 
 
 def distrust(p: Tensor, decision: str) -> Tensor:
@@ -218,14 +219,12 @@ def load(path: str | Path) -> Detector:
     if not os.path.isfile(path):
         raise UserError(f"{path} does not exist; train the detector first")
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["utaca.detector"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        told, tensors = about(path), load_file(path)
         # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
-        about["settings"].pop("target", None)
-        reader = Origin(**about["reader"]) if about["reader"] else None
-        detector = Detector(build(schema.DetectorSettings, about["settings"]), about["input_width"], reader)
-        detector.thresholds, detector.facts = about["thresholds"], about["facts"]
+        told["settings"].pop("target", None)
+        reader = Origin(**told["reader"]) if told["reader"] else None
+        detector = Detector(build(schema.DetectorSettings, told["settings"]), told["input_width"], reader)
+        detector.thresholds, detector.facts = told["thresholds"], told["facts"]
         detector.load_state_dict(tensors)
     except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         why = " ".join(str(error).split())

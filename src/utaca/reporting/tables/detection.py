@@ -23,7 +23,7 @@ from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema
 
 DETECTORS = NAMES["detectors"]
-_SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain")
+_SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain", "share_distrusted")
 METRICS = {name: (f"{name}_pct", 100) for name in _SHARES} | {name: (name, 1) for name in ("auroc", "auprc", "ece")}
 """The column and the factor of each metric."""
 COMPARED = ("auroc", "balanced_accuracy")
@@ -44,6 +44,7 @@ class Detections:
 
     documents: tuple[str, ...]
     document: np.ndarray  # [n], index into ``documents``
+    budget: np.ndarray  # [n], K of the token's trajectory, or K_max of a path
     label: np.ndarray  # [n], -1 if the labeller failed
     value: np.ndarray  # [n] bool: a token of a value, not of the template
     runs: dict[str, list[Run]]
@@ -58,6 +59,12 @@ def title(name: str) -> str:
     """Name of a detector in tables."""
     base = name.removesuffix("_youden")
     return DETECTORS.get(base, base) + (", thresholded" if base != name else "")
+
+
+def learned_from(settings: schema.DetectorSettings) -> str:
+    """What a variant's trajectories are answers about."""
+    biographies = ["biographies"] if settings.mixed or not settings.sets else []
+    return ", ".join([*biographies, *settings.sets])
 
 
 def load(path: str | Path) -> Detections:
@@ -84,7 +91,8 @@ def load(path: str | Path) -> Detections:
     assert first is not None
     # A biography's documents with more and less of its evidence are resampled together.
     document, documents = pd.factorize(first["document"].map(original), sort=True)
-    return Detections(tuple(documents), document, first["label"].to_numpy(), first["value"].to_numpy(bool), runs)
+    budget, label, value = first["budget"].to_numpy(), first["label"].to_numpy(), first["value"].to_numpy(bool)
+    return Detections(tuple(documents), document, budget, label, value, runs)
 
 
 def loaded(files: Files) -> Detections:
@@ -115,6 +123,19 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     for metric in COMPARED:
         statistics.adjust(rows, f"{METRICS[metric][0]}_p")
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector))
+
+
+def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
+    """Metrics of the config's detector on the test split's trajectories of each budget, and on all of them."""
+    data, name = loaded(files), config.detector
+    draws = Draws.of(len(data.documents), config, "detection")
+    paths = {path.budget: str(path) for path in config.scale.test.paths}
+    found = {paths.get(budget, f"K={budget}"): data.budget == budget for budget in np.unique(data.budget).tolist()}
+    rows = []
+    for budget, chosen in (found | {"all": np.ones_like(data.value)}).items():
+        metrics = measured(data, name, draws, chosen)
+        rows.append({"budget": budget} | _row(data, name, metrics, draws, chosen))
+    return framed(rows, len(data.documents), data.seeds, main=title(name))
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -190,23 +211,23 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
     return f"mTokens and CAS: as the trigger of K_max={budget}, {policy.capitalize()}, where it was run as one."
 
 
-def _row(data: Detections, name: str, metrics: Metrics, draws: Draws) -> Row:
+def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:
     """Columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values alone.
 
-    Tokens without a label are counted but left out of the metrics.
+    All tokens are those that ``chosen`` [n] selects; tokens without a label are counted but left out of the metrics.
     """
     row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
-    for prefix, figures in (("", metrics), ("value_", measured(data, name, draws, data.value))):
+    for prefix, figures in (("", metrics), ("value_", measured(data, name, draws, data.value & chosen))):
         for metric, (column, factor) in METRICS.items():
             mean, sd = figures.get(metric, (Resampled(), NAN))
             row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
             mean.put(row, prefix + column, factor)
     labelled = data.label >= 0
     counts = {
-        "n_value_tokens": int((labelled & data.value).sum()),
-        "n_tokens": int(labelled.sum()),
+        "n_value_tokens": int((labelled & data.value & chosen).sum()),
+        "n_tokens": int((labelled & chosen).sum()),
         "n_documents": len(data.documents),
-        "n_failed_labels": int((~labelled).sum()),
+        "n_failed_labels": int((~labelled & chosen).sum()),
     }
     return row | (counts if metrics else dict.fromkeys(counts, 0))
 
@@ -253,5 +274,6 @@ def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: 
         "balanced_accuracy": (recall_n + recall_p) / 2,
         "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
         "share_uncertain": statistics.ratio(n, n + p, counts),
+        "share_distrusted": statistics.ratio(hits + alarms, n + p, counts),
         "auroc": statistics.auroc(run.score, negative, document, counts),
     }

@@ -23,7 +23,7 @@ from utaca.reporting.points import (
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.reporting.table import framed
-from utaca.reporting.tables.detection import loaded, measured
+from utaca.reporting.tables.detection import learned_from, loaded, measured
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
 
@@ -135,9 +135,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             gain = group.mean(identity) - group.mean(before) if before in group.identities else Resampled()
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
-            settings = config.detectors[detector]
-            sources = [*(["biographies"] if settings.mixed or not settings.sets else []), *settings.sets]
-            row["learned_from"] = ", ".join(sources)
+            row["learned_from"] = learned_from(config.detectors[detector])
             figures = paper.tables().calibration.get(group.name, {}).get(key)
             rows.append(row | paper.reference("mtokens score", figures and figures[detector in started]))
     return framed(rows, sum(one.draws.documents.shape[1] for one in sets), absent="")
