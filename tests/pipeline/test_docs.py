@@ -19,7 +19,9 @@ from snakemake.cli import get_argument_parser, parse_config
 from typer.main import get_command
 
 from utaca.app.main import TARGETS, app
+from utaca.decoding import policies
 from utaca.errors import UserError
+from utaca.reporting import paper
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
 from utaca.settings.checks import identity, load
@@ -141,6 +143,34 @@ def test_what_cannot_be_quoted_is_a_sentence(tmp_path: Path, settings: str, said
     (tmp_path / "quick/test.csv").write_text(TABLE)
     with pytest.raises(UserError, match=re.escape(said)):
         quote.refill(f"It is <!-- quote {settings} -->1<!-- /quote -->.", tmp_path)
+
+
+def test_the_papers_means_imply_how_often_it_expands() -> None:
+    """By answers whose every n-th token is expanded, and by the recalls of its table of detection."""
+    page = " ".join((ROOT / "docs" / "paper.md").read_text(encoding="utf-8").split())
+    (bullet,) = re.findall(r"\* \*\*How often it expands\.\*\*(.*?) \* \*\*", page)
+    written = [float(one) for one in re.findall(r"([\d.]+)th\b", bullet)]
+    points = [
+        (k_max, policies.parse(policy), figures["mtokens"] / 16)
+        for reader in (paper.LLAMA, paper.QWEN)
+        for (method, k_max, policy), figures in paper.tables().test[reader].items()
+        if method == "utaca"
+    ]
+    blocks = re.search(r"\(([\d., and]+) blocks\)", bullet)
+    assert [f"{mean:.1f}" for _, _, mean in points[:4]] == re.findall(r"\d+\.\d", blocks[1])
+    for (k_max, policy, mean), n in zip(points, written, strict=True):
+        seldom, often = round(n) + 1, round(n) - 1
+        # Means over whole cycles, the first fall from K_max aside; they are linear in 1 / n.
+        below, above = (
+            sum(policies.path(policy, k_max, every, 201 * every)[every:]) / (200 * every) for every in (seldom, often)
+        )
+        assert below < mean < above
+        part = (mean - below) / (above - below)
+        assert n == pytest.approx(1 / (part / often + (1 - part) / seldom), abs=0.051)
+    ours = paper.tables().detection["utaca"]
+    share = (ours["recall_p_pct"] - ours["macc_pct"]) / (ours["recall_p_pct"] - ours["recall_n_pct"])
+    distrusted = share * ours["recall_n_pct"] + (1 - share) * (100 - ours["recall_p_pct"])
+    assert f"distrusts {distrusted:.1f} %, {100 * share:.1f} % being uncertain" in bullet
 
 
 # Commands and paths
