@@ -95,7 +95,9 @@ for target, made in STAGES.items():
 onstart:
     if not workflow.touch:
         try:
-            preflight.check_jobs(SETTINGS, workflow.dag.needrun_jobs(), here=HERE)
+            checked = preflight.check_jobs(SETTINGS, workflow.dag.needrun_jobs(), here=HERE)
+            if preflight.WINDOW in checked:
+                print(f"Checked: {checked[preflight.WINDOW]}.", file=sys.stderr, flush=True)
             # Whatever part of the run is made first, its name is taken.
             asked = any(job.rule.name == "run_config" for job in workflow.dag.jobs)
             runs.claim(config, Path(OUT), asked=asked)

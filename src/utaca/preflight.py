@@ -13,6 +13,7 @@ from typing import Any
 from utaca.errors import UserError
 from utaca.readers import files, gguf, public
 from utaca.settings import machine, schema
+from utaca.settings.checks import outside
 from utaca.settings.machine import check_room, free_disk, gib
 from utaca.settings.models import refuse
 from utaca.sizes import FACTS, Sizes
@@ -21,16 +22,18 @@ NOT_IN_A_DRY_RUN = (
     "A dry run does not check weights, settings of methods, memory, endpoints or disk; `utaca preflight`, given the "
     "same config, does."
 )
+WINDOW = "window"
+"""Name of the check of the documents' lengths against the reader's window."""
 STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
     "tasks",
 )  # fmt: skip
 """Stages of a run that need something."""
 _OF_RULES = {
-    "write_biographies": "biographies", "corpus": "corpus", "pad": "documents", "decode_trajectories": "trajectories",
-    "label": "labels", "label_traces": "labels", "label_tasks": "labels", "train_detector": "detectors",
-    "detect": "detections", "generate": "generations", "replay": "generations", "time_answers": "generations",
-    "score": "scores", "score_replays": "scores",
+    "write_biographies": "biographies", "corpus": "corpus", "fill": "documents", "pad": "documents",
+    "decode_trajectories": "trajectories", "label": "labels", "label_traces": "labels", "label_tasks": "labels",
+    "train_detector": "detectors", "detect": "detections", "generate": "generations", "replay": "generations",
+    "time_answers": "generations", "score": "scores", "score_replays": "scores",
 }  # fmt: skip
 """Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
@@ -41,20 +44,21 @@ _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 
 def check(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
-) -> None:
+) -> dict[str, str]:
     """Check what ``stages`` that still have work need: names of :data:`STAGES`, or ``detections``; others need nothing.
 
     ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets
-    of tasks to make; None: all sets that the stages ask or learn from.
+    of tasks to make; None: all sets that the stages ask or learn from. Returns a note by the name of each check.
 
     Raises:
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.
     """
-    results = findings(settings, stages, here=here, sets=sets)
+    results = list(findings(settings, stages, here=here, sets=sets))
     refuse((result.fault for result in results if result.fault), "{} things are missing:")
+    return {result.name: result.note for result in results}
 
 
-def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> None:
+def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> dict[str, str]:
     """As :func:`check`, for the stages and sets of Snakemake's ``jobs``."""
     stages, sets = set(), set()
     for job in jobs:
@@ -62,7 +66,7 @@ def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> N
         if job.wildcards_dict.get("kind") == "methods":
             stages.add("methods")
         sets |= {job.wildcards_dict["task"]} if "task" in job.wildcards_dict else set()
-    check(settings, stages, here=here, sets=[name for name in settings.tasks.sets if name in sets])
+    return check(settings, stages, here=here, sets=[name for name in settings.tasks.sets if name in sets])
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ def findings(
     checks: list[tuple[str, Any, Callable[[], str]]] = [
         ("people", people and wanted & {"biographies", "documents"}, lambda: _people(settings.scale.test)),
         ("corpus", "corpus" in wanted, lambda: _corpus(settings)),
+        (WINDOW, wanted & {"documents", "trajectories", "generations"}, lambda: _window(settings)),
         ("reader", reading, lambda: _reader(settings.reader, bool(decoding), here)),
         ("tasks", names, lambda: _tasks(settings.tasks, names)),
         ("methods", wanted & {"generations", "methods", "tasks"}, lambda: _methods(settings)),
@@ -128,6 +133,12 @@ def _corpus(settings: schema.Config) -> str:
         folder.articles(settings.corpus.path)
     machine.check_paths(machine.prose_files(settings.corpus.path))
     return settings.corpus.path or settings.corpus.name
+
+
+def _window(settings: schema.Config) -> str:
+    """What share of each split's facts retrieval alone reaches; the config was refused if one is too small."""
+    shares = ", ".join(f"{split} {share:.0%}" for split, share in outside(settings).items())
+    return f"facts outside of the reader's initial tokens and window: {shares}"
 
 
 def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:

@@ -87,8 +87,9 @@ def test_pattern_biographies(split, attributes):
     assert Counter(row["facts"][0]["attribute"] for row in rows) == dict.fromkeys(attributes, 2)
     for row in rows:
         (fact,) = row["facts"]
-        assert row["sentences"].count(summary(fact["attribute"], row["person"], fact["value"])) == 1
-        assert 5 <= len(row["sentences"]) <= 17
+        assert row["sentences"] == [summary(fact["attribute"], row["person"], fact["value"])]
+        (place,) = row["stated"]
+        assert row["sentences"][0][place["start"] : place["end"]] == fact["value"]
         assert row["writer"] == "pattern"
         assert split_of(row["person"]) == split
     assert len({row["person"] for row in rows}) == len(rows)

@@ -12,6 +12,7 @@ from utaca import data_files
 from utaca.biographies.attributes import Values
 from utaca.biographies.corpora.embedded import Grammar, Vocabulary
 from utaca.biographies.corpora.topics import Topics
+from utaca.biographies.fillers import Fillers
 from utaca.biographies.templates import Templates
 from utaca.errors import UserError
 from utaca.reporting.paper import Tables
@@ -20,6 +21,7 @@ from utaca.settings.modules import closure
 FILES = {
     "biographies/wordings.yaml": Wordings,
     "biographies/writer.yaml": Templates,
+    "biographies/fillers.yaml": Fillers,
     "biographies/values.yaml": Values,
     "biographies/topics.yaml": Topics,
     "biographies/vocabulary.yaml": Vocabulary,
@@ -60,6 +62,8 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
         ("wordings", "openings: |", "openings:\n\nothers: |", "openings.*at least 1"),
         ("wordings", "facts:", "facts: [", "is no YAML file of texts: .*line"),
         ("writer", "{Subject} was born on {value}.", "{Subject} was {value!r}.", "facts > birth date > entry 1"),
+        ("writer", "{place} in {region}", "{place}", "forms > place > entry 1 .*it has {region} 0 times"),
+        ("fillers", "The sun is warm.", "The sun is", "fillers > entry 3 .*does not end in a full stop"),
         ("values", "  Sleeping", f"  {'Sleeping' * 13}", "hobbies > entry 1 .*at most 100 characters"),
         ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),
         ("paper", "top10_std: [57.43, ", "top10_std: [many, ", "detection > top10_std.*'many'"),
@@ -82,7 +86,11 @@ def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str,
 
 
 def test_a_stage_has_the_texts_that_it_reads_among_its_code() -> None:
-    read = {"corpus": {"topics", "vocabulary", "grammar"}, "draw_biographies": {"values", "fillers", "locales"}}
+    read = {
+        "corpus": {"topics", "vocabulary", "grammar"},
+        "draw_biographies": {"values", "locales"},
+        "fill": {"fillers", "public"},
+    }
     for stage, texts in read.items():
         files = {Path(path) for path in closure(ROOT / "workflow/scripts" / f"{stage}.py", ROOT / "src")}
         assert {path.stem for path in files if path.is_relative_to(ROOT / "data")} == texts

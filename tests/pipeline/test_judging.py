@@ -236,11 +236,15 @@ def test_narratives_state_every_fact(monkeypatch):
         (fact,) = request.task["facts"]
         good = writer.Narrative(sentences=[f" {request.task['person']} likes {fact['value']}. "])
         assert request.check(good) is None
-        assert fact["value"] in request.check(writer.Narrative(sentences=[request.task["person"]]))
+        lacking = request.check(writer.Narrative(sentences=[request.task["person"]]))
+        assert lacking.endswith(f"usual one: {fact['attribute']}: {fact['value']}")
         assert request.check(writer.Narrative(sentences=[*good.sentences, " "]))
+        nameless = writer.Narrative(sentences=[f"She likes {fact['value']}."])
+        assert request.check(nameless) == f"must name {PERSON} in full"
         return Outcomes(failures={"b": "check"}) if fact["value"] == "fail" else Outcomes(values={"b": good})
 
     monkeypatch.setattr(Role, "ask", ask)
-    assert writer.write_narratives([("b", PERSON, [CHESS])], ROLE) == {"b": ["Ada Lopez likes Chess."]}
+    stated = [{"attribute": "hobby", "start": 16, "end": 21}]
+    assert writer.write_narratives([("b", PERSON, [CHESS])], ROLE) == {"b": (["Ada Lopez likes Chess."], stated)}
     with pytest.raises(UserError, match="1 of 1"):
         writer.write_narratives([("b", PERSON, [("hobby", "fail")])], ROLE)

@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.dataset import biographies
-from utaca.biographies.evidence import condition_of, original, variants
+from utaca.biographies.evidence import condition_of, original, sentence, variants, verbatim
+from utaca.biographies.fillers import Filler, Fillers
 from utaca.biographies.padding import SEPARATOR, Padder
 from utaca.biographies.templates import write
+from utaca.data_files import read
 from utaca.errors import UserError
+from utaca.judging.rules.passages import passages
 from utaca.settings.schema import EVIDENCE
 
 ROWS = articles(("Jazz", "Law", "Nile", "DNA"), 0, paragraphs=12)
@@ -43,6 +46,7 @@ def biography(facts: int, sentences: int) -> dict[str, Any]:
         "locale": "de_DE",
         "facts": [{"attribute": f"attribute {i}", "value": f"value {i}"} for i in range(facts)],
         "sentences": [f"Sentence {i} tells of Ida Borbach, and it is the {i}th of its kind." for i in range(sentences)],
+        "stated": [],
         "writer": "pattern",
     }
 
@@ -139,7 +143,9 @@ def test_evidence_is_where_the_biography_states_a_value() -> None:
     sentences = ["Ida Borbach left Ghent Law College.", "Her major was Law.", "Her office is in Lyon.",
                  f"Born in Lyon in 1944, aged 4, she is at {word}.", "她在北京大学学习。"]  # fmt: skip
     stated = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
-    row = PADDERS[0].document(biography(1, 1) | {"facts": stated, "sentences": sentences}, 600, random.Random(0))
+    places = verbatim(" ".join(sentences), "Ida Borbach", stated)
+    told = {"facts": stated, "sentences": sentences, "stated": places}
+    row = PADDERS[0].document(biography(1, 1) | told, 600, random.Random(0))
     evidence = {each["attribute"]: each for each in row["evidence"]}
     assert list(evidence) == [attribute for attribute in facts if attribute != "hobby"]
     told = [span for span in row["spans"] if span["kind"] == "biography"]
@@ -151,9 +157,82 @@ def test_evidence_is_where_the_biography_states_a_value() -> None:
     assert evidence["birth place"]["end"] < evidence["work place"]["start"], "a place each"
 
 
+def test_evidence_is_where_a_form_of_the_value_stands() -> None:
+    facts = {"birth date": "12/29/1880", "birth place": "Lyon, France", "work place": "Lyon, France", "major": "Law"}
+    sentences = ["Ida Borbach was born on December 29, 1880, in Lyon.", "She read Law.", "Lyon in France is her home."]
+    places = passages(" ".join(sentences), "Ida Borbach", [*facts.items()])
+    stated = [{"attribute": name, "start": start, "end": end} for name, (start, end) in places.items()]
+    values = [{"attribute": attribute, "value": value} for attribute, value in facts.items()]
+    told = biography(1, 1) | {"facts": values, "sentences": sentences, "stated": stated}
+    for seed in range(8):
+        row = PADDERS[0].document(told, 600, random.Random(seed))
+        evidence = {each["attribute"]: each for each in row["evidence"]}
+        assert {name: each["text"] for name, each in evidence.items()} == {
+            "birth date": "December 29, 1880", "birth place": "Lyon", "work place": "Lyon in France", "major": "Law"
+        }  # fmt: skip
+        assert all(row["text"][each["start"] : each["end"]] == each["text"] for each in row["evidence"])
+        assert evidence["birth place"]["end"] < evidence["work place"]["start"]
+        assert sentence(row, "12/29/1880") == sentences[0]
+        (missing,) = variants(row, ["missing"])
+        assert not any(one in missing["text"] for one in sentences)
+
+
+# Documents of simple sentences
+
+SIMPLE = read("biographies/fillers.yaml", Fillers).fillers
+
+
+@settings(max_examples=40, deadline=None)
+@given(kind=st.integers(0, 2), n_tokens=st.integers(700, 6000), seed=st.integers(0, 10**6))
+def test_a_fact_stands_among_whole_simple_sentences(kind: int, n_tokens: int, seed: int) -> None:
+    count, (person,) = COUNTS[kind], biographies("train", 1, seed)
+    n_tokens *= 5 if count is len else 1
+    row = Filler(count).document(person, n_tokens, random.Random(seed))
+    text, spans, (told,) = row["text"], row["spans"], person["sentences"]
+    assert row == Filler(count).document(person, n_tokens, random.Random(seed))
+    assert (row["n_tokens"], row["corpus"]) == (count(text), "fillers")
+    assert abs(row["n_tokens"] - n_tokens) <= 0.01 * n_tokens
+    assert (spans[0]["start"], spans[-1]["end"]) == (0, len(text))
+    assert all(text[a["end"] : b["start"]] == " " for a, b in pairwise(spans))
+    kinds = [span["kind"] for span in spans]
+    assert kinds.count("biography") == 1
+    assert set(kinds) <= {"biography", "filler"}
+    (place,) = row["evidence"]
+    assert (place["text"], place["attribute"]) == (person["facts"][0]["value"], person["facts"][0]["attribute"])
+    assert text[place["start"] : place["end"]] == place["text"]
+    used: Counter[str] = Counter()
+    for span in spans:
+        part = text[span["start"] : span["end"]]
+        if span["kind"] == "biography":
+            assert part == told
+        else:
+            found = re.findall(r"[^.]+\.", part)
+            used.update(one.strip() for one in found)
+    assert set(used) <= {*SIMPLE}
+    # In turn, but for the last one, which is chosen by its length.
+    assert max(used.values()) - min((used[one] for one in SIMPLE), default=0) <= 2
+
+
+def test_a_fact_is_at_any_depth_and_too_short_a_document_is_refused() -> None:
+    filler = Filler(words)
+    rows = [filler.document(person, 900, random.Random(n)) for n, person in enumerate(biographies("train", 400, 0))]
+    depths = sorted(row["evidence"][0]["start"] / len(row["text"]) for row in rows)
+    assert all(abs(depth - (n + 0.5) / 400) < 0.08 for n, depth in enumerate(depths)), "uniform"
+    (person,) = biographies("validation", 1, 0)
+    with pytest.raises(UserError, match=r"validation-0000 to 4 tokens within 1 %; raise scale\.validation\.tokens"):
+        filler.document(person, 4, random.Random(0))
+
+
 # Documents that lost their evidence
 
-DRAWN = {split: list(biographies(split, 8, 3, write, "rules")) for split in ("train", "test")}
+
+def narrated(person: str, facts: list[tuple[str, str]]) -> tuple[list[str], list[dict[str, Any]]]:
+    sentences = write(person, facts)
+    places = passages(" ".join(sentences), person, facts)
+    return sentences, [{"attribute": name, "start": start, "end": end} for name, (start, end) in places.items()]
+
+
+DRAWN = {"train": list(biographies("train", 8, 3)), "test": list(biographies("test", 8, 3, narrated, "rules"))}
 
 
 @pytest.mark.parametrize("split", DRAWN)

@@ -62,7 +62,8 @@ def test_people_of_a_file_need_no_writer_and_are_counted(settings: schema.Config
 
 def test_all_that_a_stage_needs_and_nothing_else_is_said_at_once(settings: schema.Config) -> None:
     found = said(settings, *preflight.STAGES)
-    assert list(found) == ["corpus", "reader", "methods", "memory", "writer and labeller and judge", "disk"]
+    assert found["window"].endswith("initial tokens and window: train 65%, validation 65%, test 85%")
+    assert list(found) == ["corpus", "window", "reader", "methods", "memory", "writer and labeller and judge", "disk"]
     assert not [note for note in found.values() if note.startswith("!")], found
     corpus, keyless = schema.CorpusSettings("x", "folder", "none/prose.jsonl"), replace(AWAY, api_key_env="NO_SUCH_KEY")
     taken = settings.detectors | {"mine": schema.DetectorSettings(taken="none/mine")}

@@ -26,14 +26,15 @@ FACTS = [
 @pytest.mark.parametrize("person", ["Emma Thompson", "Jens Klaus", "Zoé Chauvet", "Erdal Mälzer", "李 娜"])
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_biography_states_every_value(person: str, count: int) -> None:
-    sentences = templates.write(person, FACTS[:count])
+    sentences, plain = templates.write(person, FACTS[:count]), templates.write(person, FACTS[:count], varied=False)
     assert sentences == templates.write(person, FACTS[:count])
     assert 8 <= len(sentences) <= 16
+    assert len(plain) == len(sentences), "the same wordings"
     assert person in sentences[0]
-    text = " ".join(sentences)
+    text = " ".join(plain)
     assert all(text.count(value) == 1 for _, value in FACTS[:count])
-    assert ".." not in text
-    assert all(sentence[0].isupper() or not sentence[0].isascii() for sentence in sentences)
+    assert ".." not in text + " ".join(sentences)
+    assert all(sentence[0].isupper() or not sentence[0].isascii() for sentence in [*sentences, *plain])
 
 
 NORMANDY = "In what country is Normandy located?"

@@ -105,7 +105,9 @@ scale: {validation: {paths: [{budget: 8, policy: sub.2}, {budget: 8, policy: set
 {trajectories: {expanded: 3}} => trajectories.expanded is 3 but must be above the budgets, which go up to 3.
 scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but the test split alone
 scale: {use: paper, test: {shards: 200}} => scale.test.shards is 200
-{reader: llama31_8b, scale: smoke} => the window of reader llama31_8b holds documents below 4240 tokens whole, whatever
+scale: {train: {mean_tokens: 2600}} => scale.train.mean_tokens is 2600 but must be from 2000 to 2500, a mean of lengths
+{reader: llama31_8b, scale: smoke}
+    => (reader.memory.n_init=128, n_local=512) leaves 23% of the facts of scale.train and 23% of the facts of
 corpus: folder => corpus.path is empty
 corpus: {path: x} => only corpus.source=folder reads it
 detector: mine => detector is 'mine' but must name one of detectors, which are utaca, two_way
@@ -339,7 +341,9 @@ def test_a_manifest_says_where_results_come_from(root: Path, tmp_path: Path, mon
     model.mkdir()
     for path in (prose, model / "config.json", model / "notes.md"):
         path.write_text("{}")
-    config = compose({"reader": {"name": "m", "path": str(model)}, "scale": "paper"}, root)
+    config = compose(
+        {"reader": {"name": "m", "path": str(model), "memory": {"n_local": "512"}}, "scale": "paper"}, root
+    )
     made = json.loads(json.dumps(runs.manifest(config, [prose, none], tmp_path)))
     assert made["commit"] == "", "no checkout"
     for hub in ("x/not-here", "x/y/z"):

@@ -12,7 +12,8 @@ from conftest import ROOT
 from utaca.biographies.corpora.embedded import articles
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.biographies.handwritten import biographies, handwritten
-from utaca.biographies.padding import Padder, counter
+from utaca.biographies.lengths import counter
+from utaca.biographies.padding import Padder
 from utaca.biographies.sentences import summary
 from utaca.errors import UserError
 from utaca.readers.prompts import Prompts, question

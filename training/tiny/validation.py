@@ -17,7 +17,8 @@ from typing import Any
 from training.prose import paragraphs
 from training.settings import Settings
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
-from utaca.biographies.padding import SEPARATOR, counter
+from utaca.biographies.lengths import counter
+from utaca.biographies.padding import SEPARATOR
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
 from utaca.biographies.templates import write
@@ -153,7 +154,9 @@ class Drawn:
     def _narrated(self, told: Told, fewest: int, rng: random.Random) -> tuple[str, Told]:
         """A document of narratives, a paragraph each, and the people in it: as many as fit, ``fewest`` in any case."""
         length = rng.randint(SHORTEST, LONGEST)
-        texts = {person: " ".join(write(person.name, list(known.items()))) for person, known in told.items()}
+        texts = {
+            person: " ".join(write(person.name, list(known.items()), varied=False)) for person, known in told.items()
+        }
         while len(texts) > fewest and self._tokens(texts.values()) > length:
             texts.popitem()
         return self._among_prose(list(texts.values()), length, 0.0, rng), {person: told[person] for person in texts}

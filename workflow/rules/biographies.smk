@@ -1,4 +1,4 @@
-"""People and facts, padding prose, and the long documents made of both."""
+"""People and facts, padding prose, and the documents made of them."""
 
 
 rule draw_biographies:
@@ -43,16 +43,34 @@ rule corpus:
         "../scripts/corpus.py"
 
 
-rule pad:
+rule fill:
     input:
         biographies=f"{OUT}/biographies/{{split}}.parquet",
-        corpus=rules.corpus.output,
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/documents/{{split}}.parquet",
+    wildcard_constraints:
+        split="train|validation",
     params:
         seed=SETTINGS.seed,
         tokens=lambda wildcards: size(wildcards.split).tokens,
+        mean_tokens=lambda wildcards: size(wildcards.split).mean_tokens,
+        tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
+    script:
+        "../scripts/fill.py"
+
+
+rule pad:
+    input:
+        biographies=f"{OUT}/biographies/test.parquet",
+        corpus=rules.corpus.output,
+        tokenizer=TOKENIZER_FILES,
+    output:
+        f"{OUT}/documents/test.parquet",
+    params:
+        seed=SETTINGS.seed,
+        tokens=SETTINGS.scale.test.tokens,
+        mean_tokens=SETTINGS.scale.test.mean_tokens,
         corpus=SETTINGS.corpus.name,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:

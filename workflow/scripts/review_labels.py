@@ -10,7 +10,7 @@ from utaca.settings.checks import load
 with stage_log(snakemake.log[0]):
     labels = {split: read(paths, "labels") for split, paths in snakemake.params.labels.items()}
     documents = {
-        split: rows(path, "documents", ["id", "person", "facts", "text", "spans"])
+        split: rows(path, "documents", ["id", "person", "facts", "text", "spans", "evidence"])
         for split, path in zip(labels, snakemake.input.documents, strict=True)
     }
     html = label_page(labels, documents, f"{run_in_words(load(snakemake.config), 'labeller')}.")

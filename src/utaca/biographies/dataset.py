@@ -1,22 +1,17 @@
 """The biographies of the training, validation and test splits (paper, appendix on data construction)."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.evidence import verbatim
 from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
-from utaca.data_files import DataFile, Entries, Sentence, read
 
-Write = Callable[[str, Sequence[tuple[str, str]]], Sequence[str]]
-
-
-class Fillers(DataFile):
-    """Simple sentences around the summary of a biography with one fact."""
-
-    fillers: Entries[Sentence]
+Write = Callable[[str, Sequence[tuple[str, str]]], tuple[Sequence[str], Sequence[Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True)
@@ -47,24 +42,26 @@ def biographies(
 ) -> Iterator[dict]:
     """Rows of schema "biographies".
 
-    A biography of "train" and "validation" is the summary sentence among simple fillers. A biography of "test" has the
-    sentences that ``write(person's name, facts)`` returns; ``writer`` names the model that wrote them.
+    A biography of "train" and "validation" is the sentence that states its fact, which stands among simple sentences
+    in its document (:mod:`utaca.biographies.fillers`). A biography of "test" has the sentences that
+    ``write(person's name, facts)`` returns with the places that state the facts; ``writer`` names the model that wrote
+    them.
     """
     for draft in drafts(split, count, seed):
         name = draft.person.name
+        facts = [{"attribute": attribute, "value": value} for attribute, value in draft.facts]
         if write:
-            sentences = list(write(name, draft.facts))
+            sentences, stated = write(name, draft.facts)
         else:
-            rng = random.Random(f"{seed}:fillers:{split}:{draft.id}")
-            ((attribute, value),) = draft.facts
-            sentences = rng.choices(read("biographies/fillers.yaml", Fillers).fillers, k=rng.randint(4, 16))
-            sentences.insert(rng.randint(0, len(sentences)), summary(attribute, name, value))
+            sentences = [summary(attribute, name, value) for attribute, value in draft.facts]
+            stated = verbatim(" ".join(sentences), name, facts)
         yield {
             "id": draft.id,
             "split": split,
             "person": name,
             "locale": draft.person.locale,
-            "facts": [{"attribute": attribute, "value": value} for attribute, value in draft.facts],
-            "sentences": sentences,
+            "facts": facts,
+            "sentences": list(sentences),
+            "stated": list(stated),
             "writer": writer,
         }

@@ -26,25 +26,36 @@ _SPACES, _BREAKS = re.compile(" *"), re.compile(r"\n{3,}")
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
     """Character offsets [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
 
-    This is the first sentence of the biography that contains the value verbatim, up to letter case and spaces. Without
-    one (a date in another notation), it is the sentence with most words of the value; None if it has less than half.
+    This is the sentence of the document's ``evidence`` of a fact with this value, if it has ``facts`` and evidence of
+    one; otherwise the first sentence of the biography that contains the value verbatim, up to letter case and spaces.
+    Without one, it is the sentence with most words of the value; None if it has less than half.
     """
     text, spans = document["text"], _biography_spans(document)
     wanted = {word.lower() for word in _WORD.findall(value)}
     if not wanted:
         return None
+
+    def around(first: int, last: int, start: int, end: int) -> tuple[int, int]:
+        # Full stops within the value end no sentence.
+        before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, first)]
+        after = _SENTENCE_END.search(text, last - 1, end)
+        return _stripped(text, before[-1] if before else start, after.end() if after else end)
+
+    of_value = [fact["attribute"] for fact in document.get("facts") or () if fact["value"] == value]
+    places = [one for one in document.get("evidence") or () if one["attribute"] in of_value]
+    for place in sorted(places, key=lambda place: place["start"]):
+        for start, end in spans:
+            if start <= place["start"] < end:
+                return around(place["start"], place["end"], start, end)
     literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
     for start, end in spans:
         if match := literal.search(text, start, end):
-            # Full stops within the value end no sentence.
-            before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, match.start())]
-            after = _SENTENCE_END.search(text, match.end() - 1, end)
-            return _stripped(text, before[-1] if before else start, after.end() if after else end)
+            return around(*match.span(), start, end)
 
     def common(span: tuple[int, int]) -> int:
         return len(wanted & {word.lower() for word in _WORD.findall(text[slice(*span)])})
 
-    best = max((span for place in spans for span in _sentences(text, *place)), key=common, default=None)
+    best = max((span for place in spans for span in sentences(text, *place)), key=common, default=None)
     return best if best and 2 * common(best) >= len(wanted) else None
 
 
@@ -54,25 +65,43 @@ def sentence(document: Mapping[str, Any], value: str) -> str:
     return document["text"][slice(*place)] if place else ""
 
 
-def evidence(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The first position at which the biography states each fact, for facts whose value occurs there verbatim.
+def verbatim(text: str, person: str, facts: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """The first place at which a biography states each of ``facts``, for facts whose value it has verbatim.
 
-    ``document`` has ``person``, ``facts``, ``text`` and ``spans``; the result is ``evidence`` of schema ``documents``.
-    Longer values match first, so that "Law" does not match inside the name of a law school; nothing matches inside the
-    person's name. Facts that share a value get successive occurrences of the value, in order.
+    The result is ``stated`` of schema "biographies". Longer values match first, so that "Law" does not match inside the
+    name of a law school; nothing matches inside the person's name. Facts that share a value get successive occurrences
+    of the value, in order, and the last one if there are too few.
     """
-    attributes: dict[str, list[str]] = {}
-    for fact in document["facts"]:
-        attributes.setdefault(fact["value"], []).append(fact["attribute"])
-    pattern = re.compile(_any_of({*attributes, document["person"]}))
-    places: dict[str, dict[str, Any]] = {}
-    for span in _biography_spans(document):
-        for match in pattern.finditer(document["text"], *span):
-            if names := attributes.get(match[0]):
-                attribute = names.pop(0) if len(names) > 1 else names[0]
-                place = {"attribute": attribute, "text": match[0], "start": match.start(), "end": match.end()}
-                places.setdefault(attribute, place)
-    return [places[fact["attribute"]] for fact in document["facts"] if fact["attribute"] in places]
+    facts = list(facts)
+    occurrences: dict[str, list[tuple[int, int]]] = {fact["value"]: [] for fact in facts}
+    for match in re.finditer(any_of({*occurrences, person}), text):
+        if match[0] in occurrences:
+            occurrences[match[0]].append(match.span())
+    places = []
+    for fact in facts:
+        if found := occurrences[fact["value"]]:
+            start, end = found.pop(0) if len(found) > 1 else found[0]
+            places.append({"attribute": fact["attribute"], "start": start, "end": end})
+    return places
+
+
+def evidence(document: Mapping[str, Any], stated: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where a document states its facts, as ``evidence`` of schema "documents".
+
+    ``document`` has ``text`` and ``spans``, in which the biography's sentences are whole and in order; ``stated`` are
+    the places in these sentences joined by spaces, as in schema "biographies".
+    """
+    # How far each part of the biography is moved in the document, by the part's end in the joined sentences.
+    moved, offset = [], 0
+    for start, end in _biography_spans(document):
+        moved.append((offset + end - start, start - offset))
+        offset += end - start + 1
+    found = []
+    for place in stated:
+        by = next(by for end, by in moved if place["end"] <= end)
+        start, end = place["start"] + by, place["end"] + by
+        found.append({"attribute": place["attribute"], "text": document["text"][start:end], "start": start, "end": end})
+    return found
 
 
 def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -116,7 +145,7 @@ def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
     return [(span["start"], span["end"]) for span in document["spans"] if span["kind"] == "biography"]
 
 
-def _sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
     for stop in [*(match.end() for match in _SENTENCE_END.finditer(text, start, end)), end]:
         first, stop = _stripped(text, start, stop)
@@ -130,7 +159,7 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
     return end - len(text[start:end].lstrip()), end
 
 
-def _any_of(words: Iterable[str]) -> str:
+def any_of(words: Iterable[str]) -> str:
     """A regular expression that matches any of some whole words or phrases, trying the longest first."""
     longest = sorted(words, key=len, reverse=True)
     # In Thai, Japanese, Chinese and Korean, no space need stand between a word and what follows.
@@ -142,7 +171,7 @@ def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Patt
     """A pattern that matches the values of some facts, as in ``facts`` and as written in the document."""
     values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
     values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
-    return re.compile(_any_of(values), re.IGNORECASE)
+    return re.compile(any_of(values), re.IGNORECASE)
 
 
 def _halved(document: Mapping[str, Any]) -> str:
@@ -165,7 +194,7 @@ def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     places = [place for place in document["evidence"] if place["attribute"] in lost]
     text, stated, kept, end = document["text"], _stated(document, lost), [], 0
     for span in _biography_spans(document):
-        for first, last in _sentences(text, *span):
+        for first, last in sentences(text, *span):
             overlaps = any(place["start"] < last and first < place["end"] for place in places)
             if overlaps or stated.search(text, first, last):
                 kept.append(text[end:first])

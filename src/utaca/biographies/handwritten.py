@@ -6,6 +6,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from utaca.biographies.evidence import verbatim
 from utaca.errors import UserError
 from utaca.records.texts import Filled, checked, records
 from utaca.sizes import FACTS
@@ -59,5 +60,13 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
         if not row["facts"]:
             raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
-        stated = {"person": row["person"], "locale": "", "facts": facts, "sentences": [row["text"]], "writer": "people"}
-        yield {"id": row["id"], "split": "test", **stated}
+        yield {
+            "id": row["id"],
+            "split": "test",
+            "person": row["person"],
+            "locale": "",
+            "facts": facts,
+            "sentences": [row["text"]],
+            "stated": verbatim(row["text"], row["person"], facts),
+            "writer": "people",
+        }

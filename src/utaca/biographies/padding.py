@@ -11,13 +11,11 @@ from typing import Any
 
 from utaca.biographies.corpora.text import paragraphs
 from utaca.biographies.evidence import SENTENCE_END, evidence
+from utaca.biographies.lengths import TOLERANCE
 from utaca.errors import UserError
 from utaca.sizes import FACTS
 
 SEPARATOR = "\n\n"
-TOLERANCE = 0.01
-"""Largest deviation of a document's length from the requested length."""
-
 _ATTEMPTS = 60
 _FEWEST_GROUPS, _MOST_GROUPS = 2, 4
 _WORD_END = re.compile(r"\S(?=\s|$)|[\u3040-\u30ff\u3400-\u9fff]")  # Chinese and Japanese have no spaces.
@@ -32,18 +30,13 @@ class _Piece:
     text: str
 
 
-def counter(tokenizer: Any) -> Callable[[str], int]:
-    """A counter of a text's tokens, without special ones, by a ``tokenizers.Tokenizer`` or a fast transformers one."""
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    return lambda text: len(backend.encode(text, add_special_tokens=False))
-
-
 class Padder:
     """Pads biographies with the prose of a corpus.
 
     ``articles`` are rows of schema ``corpus``, ``count`` gives a text's length in the reader's tokens (see
-    :func:`counter`), ``corpus`` is the name recorded in the documents. A paragraph that occurs twice in the corpus is
-    used once. Each paragraph is counted at most once. Raises :class:`UserError` if the corpus has no usable paragraph.
+    :func:`utaca.biographies.lengths.counter`), ``corpus`` is the name recorded in the documents. A paragraph that
+    occurs twice in the corpus is used once. Each paragraph is counted at most once. Raises :class:`UserError` if the
+    corpus has no usable paragraph.
     """
 
     def __init__(self, articles: Sequence[Mapping[str, Any]], count: Callable[[str], int], corpus: str) -> None:
@@ -112,7 +105,7 @@ class Padder:
                 spans.append({"kind": piece.kind, "source": piece.source, "start": start, "end": end})
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
         row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
-        return row | {"evidence": evidence(row), "corpus": self._corpus}
+        return row | {"evidence": evidence(row, biography.get("stated", ())), "corpus": self._corpus}
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
         """Paragraphs that sum to ``needed`` tokens, or to at most ``slack`` fewer if a cut allows it."""

@@ -1,9 +1,12 @@
-"""Biographies by rules: a narrative that states every fact verbatim, in wordings chosen by a hash of the input."""
+"""Biographies by rules: a narrative that states every fact, in wordings and forms chosen by a hash of the input."""
 
 import hashlib
 import json
 import random
+import re
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Annotated
 
@@ -16,38 +19,90 @@ _SHORTEST, _LONGEST = 8, 16
 _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 
+class Forms(DataFile):
+    """Patterns of the forms that a date, a place with a region and a firm with a legal form may have in a text."""
+
+    date: Entries[Annotated[str, slots("year month day month_name day_number")]]
+    place: Entries[Annotated[str, slots(once="place region")]]
+    firm: Entries[Annotated[str, slots(once="firm")]]
+
+
 class Templates(DataFile):
-    """Sentence patterns: of one fact by attribute or for any ``other`` one, of two facts, and without a fact."""
+    """Sentence patterns: of one fact by attribute or for any ``other`` one, of two facts, and without a fact.
+
+    ``forms`` are those of values, ``legal`` the legal forms at the end of a firm's name.
+    """
 
     facts: dict[str, Entries[Annotated[Sentence, slots(_MENTIONS, once="value")]]]
     other: Entries[Annotated[Sentence, slots(_MENTIONS, once="attribute value")]]
     pairs: dict[Pair[str], Entries[Annotated[Sentence, slots(_MENTIONS, once="first second")]]]
     connecting: Entries[Annotated[Sentence, slots(_MENTIONS)]]
+    forms: Forms
+    legal: Entries[str]
 
 
 templates = partial(read, "biographies/writer.yaml", Templates)
 """The wordings; raises :class:`utaca.errors.UserError` if the file of wordings is malformed."""
 
+_NAMED, _BY_SURNAME = 0.4, 0.5
+"""How often a sentence that may begin with a pronoun has a name, and how often a name is the surname."""
+_KINDS = {"birth date": "date", "birth place": "place", "work place": "place", "company": "firm"}
+_NOTATIONS = ("%Y-%m-%d", "%m/%d/%Y", "%B %d, %Y", "%d %b, %Y", "%d %B %Y")
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
 _OTHERS_PLACE = 4
 
 
-def write(person: str, facts: Sequence[Fact]) -> list[str]:
+def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
     """A biography of ``person`` in 8 to 16 sentences, or more if the facts need more.
 
-    Each value occurs verbatim; the full name is in the first sentence and wherever the wording has a name.
+    The full name is in the first sentence. If ``varied``, a value may have another form of its kind, and the surname
+    may stand for the name in later sentences; otherwise each value occurs verbatim, and names are full.
     """
     identity = json.dumps([person, [list(fact) for fact in facts]], ensure_ascii=False)
     rng = random.Random(hashlib.sha256(identity.encode()).hexdigest())
+    # Drawn apart, so that wordings and their order are the same in either case.
+    varying = random.Random(f"forms {identity}")
+    surname = _surname(person, facts) if varied else person
+    if varied:
+        facts = [(attribute, in_another_form(attribute, value, varying)) for attribute, value in facts]
     stated, connecting = _stated(facts, rng), templates().connecting
     n_sentences = max(rng.randint(_SHORTEST, _LONGEST), len(stated))
     for filler in rng.sample(connecting, min(n_sentences - len(stated), len(connecting))):
         stated.insert(rng.randint(1, len(stated)) if stated else 0, (filler, {}))
-    pronouns = _pronouns(person, rng)
-    return [
-        _sentence(template, values, person, pronouns, first=place == 0, named=place == 0 or rng.random() < 0.4)
-        for place, (template, values) in enumerate(stated)
-    ]
+    pronouns, sentences = _pronouns(person, rng), []
+    for place, (template, values) in enumerate(stated):
+        named = place == 0 or rng.random() < _NAMED
+        mention = surname if place and varying.random() < _BY_SURNAME else person
+        sentences.append(_sentence(template, values, mention, pronouns, first=place == 0, named=named))
+    return sentences
+
+
+def in_another_form(attribute: str, value: str, rng: random.Random) -> str:
+    """A value as it is or in another form of a date, a place or a firm, all equally likely."""
+    return rng.choice([value, *forms(attribute, value)])
+
+
+def forms(attribute: str, value: str) -> list[str]:
+    """The forms of a value that ``writer.yaml`` has; none for other values than dates, places and firms.
+
+    A place has them if a region follows its comma, a firm if its name ends in a legal form.
+    """
+    texts, kind = templates(), _KINDS.get(attribute)
+    if kind == "date":
+        for notation in _NOTATIONS:
+            with suppress(ValueError):
+                day = datetime.strptime(value, notation)
+                parts = {"year": f"{day.year:04}", "month": f"{day.month:02}", "day": f"{day.day:02}"}
+                parts |= {"month_name": f"{day:%B}", "day_number": str(day.day)}
+                return [form.format(**parts) for form in texts.forms.date]
+    if kind == "place" and value.count(", ") == 1:
+        place, region = value.split(", ")
+        return [form.format(place=place, region=region) for form in texts.forms.place] if place != region else []
+    if kind == "firm":
+        name, _, last = value.rpartition(" ")
+        if name and last in texts.legal:
+            return [form.format(firm=name) for form in texts.forms.firm]
+    return []
 
 
 def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[str, str]]]:
@@ -64,6 +119,13 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
             wordings = texts.facts.get(attribute.lower(), texts.other)
             stated.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
     return stated
+
+
+def _surname(person: str, facts: Sequence[Fact]) -> str:
+    """The last word of a name; the whole name if that word is the only one, or is in a value, as a firm's name."""
+    last = person.split()[-1] if person.split() else person
+    known = {word.casefold() for _, value in facts for word in re.findall(r"\w+", value)}
+    return person if known & {word.casefold() for word in re.findall(r"\w+", last)} else last
 
 
 def _pronouns(person: str, rng: random.Random) -> dict[str, str]:

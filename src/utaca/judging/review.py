@@ -39,9 +39,9 @@ Row = Mapping[str, Any]
 def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Row]], run: str) -> str:
     """The HTML page for the review of a run's token labels, as the labeller gave them.
 
-    ``tables`` (schema "labels") and ``documents`` (id, person, facts, text, spans) are by split; ``run`` describes the
-    run in words. Answers in doubt come first, then the answers drawn at random, in shuffled order: wherever a person
-    stops, the reviewed answers among the latter are a random sample.
+    ``tables`` (schema "labels") and ``documents`` (id, person, facts, text, spans, evidence) are by split; ``run``
+    describes the run in words. Answers in doubt come first, then the answers drawn at random, in shuffled order:
+    wherever a person stops, the reviewed answers among the latter are a random sample.
 
     Raises:
         UserError: the document of a labelled answer is missing.
@@ -124,9 +124,10 @@ def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reaso
 def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str:
     """The HTML page on which people score the sampled answers.
 
-    ``scores`` has rows of schema "scores", ``documents`` id, person, facts, text and spans; ``run`` describes the run
-    in words. A question is about one attribute of a document. The page shuffles the predictions and hides the judge's
-    score and the operating point; a prediction of several operating points is shown once and exported for each.
+    ``scores`` has rows of schema "scores", ``documents`` id, person, facts, text, spans and evidence; ``run``
+    describes the run in words. A question is about one attribute of a document. The page shuffles the predictions and
+    hides the judge's score and the operating point; a prediction of several operating points is shown once and exported
+    for each.
 
     Raises:
         UserError: the document of a score is missing.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
@@ -10,6 +11,7 @@ from utaca.endpoints import prompts
 from utaca.endpoints.client import Request
 from utaca.errors import UserError
 from utaca.judging.roles import Role
+from utaca.judging.rules.passages import passages
 
 
 class Narrative(BaseModel, extra="forbid"):
@@ -18,20 +20,28 @@ class Narrative(BaseModel, extra="forbid"):
     sentences: list[str]
 
 
+class Written(NamedTuple):
+    """A narrative's sentences, and where it states its facts, as ``stated`` of schema "biographies"."""
+
+    sentences: list[str]
+    stated: list[dict[str, Any]]
+
+
 def write_narratives(
     biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], writer: Role
-) -> dict[str, list[str]]:
+) -> dict[str, Written]:
     """Write a narrative for each (id, person, facts), facts being (attribute, value) pairs; returns them by id.
 
-    A narrative is a list of sentences that together name the person and hold every value verbatim; any other answer is
-    requested again. Raises :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
+    A narrative is a list of sentences that together name the person and state every fact, in any form that the rules
+    of the judge take for the value; any other answer is requested again, with the facts that it lacks. Raises
+    :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
     """
-    requests = []
+    requests, told = [], {}
     for key, person, facts in biographies:
+        told[key] = person, facts
         pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]
         task = {"task": "biography", "person": person, "facts": pairs}
-        check = partial(_fault, [person, *(value for _, value in facts)])
-        requests.append(Request(key, task, prompts.load(__name__), Narrative, check))
+        requests.append(Request(key, task, prompts.load(__name__), Narrative, partial(_fault, person, facts)))
     replies = writer.ask(requests, "biographies")
     if replies.failures:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
@@ -40,12 +50,26 @@ def write_narratives(
             f"the writer endpoint {name} failed to write {len(replies.failures)} of {len(requests)} biographies "
             f"({kinds}); raise its attempts or use another writer: what it wrote is kept"
         )
-    return {key: [sentence.strip() for sentence in answer.sentences] for key, answer in replies.values.items()}
+    return {key: _written(*told[key], answer) for key, answer in replies.values.items()}
 
 
-def _fault(wanted: Sequence[str], narrative: Narrative) -> str | None:
+def _written(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> Written:
     sentences = [sentence.strip() for sentence in narrative.sentences]
-    if not all(sentences):
+    places = passages(" ".join(sentences), person, facts)
+    stated = [{"attribute": name, "start": start, "end": end} for name, (start, end) in places.items()]
+    return Written(sentences, stated)
+
+
+def _fault(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> str | None:
+    written = _written(person, facts, narrative)
+    if not all(written.sentences):
         return "must have no empty sentence"
-    missing = [words for words in wanted if words not in " ".join(sentences)]
-    return f"must contain, character for character: {'; '.join(missing)}" if missing else None
+    if person not in " ".join(written.sentences):
+        return f"must name {person} in full"
+    stated = {place["attribute"] for place in written.stated}
+    missing = [f"{attribute}: {value}" for attribute, value in facts if attribute not in stated]
+    return (
+        f"must state each of these facts, in the form given here or a usual one: {'; '.join(missing)}"
+        if missing
+        else None
+    )

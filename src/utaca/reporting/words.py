@@ -23,7 +23,9 @@ def what_is_synthetic(config: schema.Config) -> str:
     source = f"; those of the test split are of {people}" if people else ""
     sentences = [f"People and facts are drawn by the pipeline, and fictitious{source}."]
     if config.corpus.source == "embedded":
-        sentences.append("The padding is synthetic prose that ships with the project, not natural text.")
+        sentences.append(
+            "The test documents' padding is synthetic prose that ships with the project, not natural text."
+        )
     roles = ("labeller", "judge") if people else ("writer", "labeller", "judge")
     if rules := [role for role in roles if getattr(config, role).kind == "reference"]:
         sentences.append(
@@ -45,8 +47,8 @@ def seeds_in_words(config: schema.Config) -> str:
 def run_in_words(config: schema.Config, role: str) -> str:
     """The paragraph on the run: reader, corpus, the endpoint of ``role`` and the scale."""
     return (
-        f"{render.RUN}reader {reader_in_words(config.reader)}; padding {corpus_in_words(config)}; {role} "
-        f"{endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
+        f"{render.RUN}reader {reader_in_words(config.reader)}; test documents padded with "
+        f"{corpus_in_words(config)}; {role} {endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
     )
 
 

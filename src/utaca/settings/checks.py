@@ -11,7 +11,9 @@ from typing import Any
 
 from pydantic import AnyHttpUrl, TypeAdapter
 
+from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
+from utaca.layout import Layout
 from utaca.settings import schema
 from utaca.settings.models import build, refuse, unknown_key
 
@@ -32,6 +34,9 @@ DATABASE = "postgresql://USER@HOST/DATABASE"
 """Format of the URL of a PostgreSQL database in the config key ``answers``."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
+SPLITS = ("train", "validation", "test")
+LEAST_OUTSIDE, AIM_OUTSIDE = 0.5, 0.8
+"""Least share of a split's facts outside of the reader's window, and the share that shipped scales aim at."""
 EMBEDDED = "utaca-reference"
 """Model name of the embedded reference endpoint."""
 SHARED_FOLDERS = ("tables", "corpus", "training")
@@ -82,7 +87,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
         yield f"run is {config.run!r}, which is a folder that runs share; give it another name."
     for name in ("reader", "corpus", *ROLES, "scale"):
         yield from _name_faults(getattr(config, name).name, f"{name}.name")
-    splits = [(f"scale.{split}", getattr(config.scale, split)) for split in ("train", "validation", "test")]
+    splits = [(f"scale.{split}", getattr(config.scale, split)) for split in SPLITS]
     unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
     yield from unsound
     yield from _reader_faults(config.reader)
@@ -130,6 +135,13 @@ def _name_faults(value: str, path: str) -> Iterator[str]:
 def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
     if len(split.tokens) != 2 or not 0 < split.tokens[0] <= split.tokens[1]:
         yield f"{path}.tokens is {split.tokens} but must be two ascending lengths, as in [400, 900]."
+    elif split.mean_tokens and not split.tokens[0] <= mode(*split.tokens, split.mean_tokens) <= split.tokens[1]:
+        low, high = split.tokens
+        yield (
+            f"{path}.mean_tokens is {split.mean_tokens} but must be from {-(-(2 * low + high) // 3)} to "
+            f"{(low + 2 * high) // 3}, a mean of lengths from {low} to {high} with one peak; change it or "
+            f"{path}.tokens."
+        )
     if split.shards > split.biographies:
         yield f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
     if not split.budgets or min(split.budgets) < 1 or sorted(set(split.budgets)) != split.budgets:
@@ -189,15 +201,25 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
             yield f"reader.graphs=true needs {where}.{key}={wanted}; set it, or leave reader.graphs out."
 
 
-def _window_faults(config: schema.Config) -> Iterator[str]:
-    """Faults of splits with documents that have no block outside of the window: every budget would read these whole."""
+def outside(config: schema.Config) -> dict[str, float]:
+    """The expected share, 0 to 1, of each split's facts that lie outside of the reader's initial tokens and window."""
     memory = config.reader.memory
-    least = memory.n_init + memory.n_local + memory.block_size
-    splits = ("train", "validation", "test")
-    if short := [f"scale.{split}.tokens" for split in splits if getattr(config.scale, split).tokens[0] < least]:
+    layout = Layout(memory.n_init, memory.n_local, memory.block_size)
+    sizes = {split: getattr(config.scale, split) for split in SPLITS}
+    return {split: share_outside(*size.tokens, size.mean_tokens, layout) for split, size in sizes.items()}
+
+
+def _window_faults(config: schema.Config) -> Iterator[str]:
+    """The fault of splits whose documents lie for the greater part in the window, so that no budget matters."""
+    shares = outside(config)
+    if near := [split for split, share in shares.items() if share < LEAST_OUTSIDE]:
+        memory = config.reader.memory
+        found = " and ".join(f"{shares[split]:.0%} of the facts of scale.{split}" for split in near)
+        longer = " and ".join(f"scale.{split}.tokens" for split in near)
         yield (
-            f"the window of reader {config.reader.name} holds documents below {least} tokens whole, whatever the "
-            f"budget; start {' and '.join(short)} there or above (scale=paper does), or lower reader.memory.n_local."
+            f"the window of reader {config.reader.name} (reader.memory.n_init={memory.n_init}, "
+            f"n_local={memory.n_local}) leaves {found} outside, and below {LEAST_OUTSIDE:.0%} a budget hardly "
+            f"matters; raise {longer}, or lower reader.memory.n_local, up to {AIM_OUTSIDE:.0%}."
         )
 
 

@@ -120,6 +120,7 @@ class SplitSettings:
 
     biographies: Whole = setting(..., minimum=1)
     tokens: list[Whole] = setting(...)
+    mean_tokens: Whole = setting(0, minimum=0)
     shards: Whole = setting(1, minimum=1)
     budgets: list[Whole] = setting(...)
     paths: list[PathSettings] = setting([])

@@ -16,6 +16,12 @@ from itertools import groupby, pairwise, takewhile
 from utaca.judging.rules import dates, names, numbers, statements
 from utaca.judging.rules.names import BRACKET, BREAK, STOP
 
+ANOTHER_REGION = "in another region"
+"""The reason for the score of a place whose name is right and whose region is wrong."""
+CONTAINED = "contains the reference"
+"""The reason for the score of a text that has further words around the reference."""
+TOLD_APART = ("all that tells the reference apart", "the same university")
+"""The reasons for the score of a name without the words that many names have, such as University or Group."""
 _WRONG_REGION = 0.25
 _REGION_ONLY = 0.3
 _PART = 0.5
@@ -161,9 +167,9 @@ class _Names:
         last = max(last for _, last in matched)
         stated, end = names.regions_after(words, last, self.kind)
         if not names.compatible(stated, regions) or (regions and not stated and self._elsewhere(words, last)):
-            return _WRONG_REGION, "in another region"
+            return _WRONG_REGION, ANOTHER_REGION
         share = len(matched) / (len(parts) + self._others(words, [*matched, (end, end)], name))
-        return (1.0, "contains the reference") if share == 1 else (share, "one of several values")
+        return (1.0, CONTAINED) if share == 1 else (share, "one of several values")
 
     def _parts(self, name: list[str]) -> list[list[str]]:
         parted = groupby(name, lambda token: token == "and" and names.is_group(self.kind, "of one thing or more"))
@@ -261,9 +267,9 @@ class _Names:
         if not divisible or generic.issuperset(rest) or Counter(rest) - Counter(wanted):
             return 0.0, "another value"
         if names.same(rest, wanted, self.kind):
-            return 1.0, "all that tells the reference apart"
+            return 1.0, TOLD_APART[0]
         if self.kind == "university" and Counter(wanted) - Counter(rest) == Counter(["university"]):
-            return 1.0, "the same university"
+            return 1.0, TOLD_APART[1]
         if self.kind in ("university", "company") and rest != wanted[: len(rest)]:
             return 0.0, "another value"
         return min(len(rest) / len(wanted), _PART), "part of the reference"

@@ -120,6 +120,11 @@ def _city(name: str) -> tuple[str, ...] | None:
     return _variants("place")[0].get(words, words)
 
 
+def is_city(text: str) -> bool:
+    """Whether a text is the name of a city in any language."""
+    return _city(bare(text)) is not None
+
+
 @functools.cache
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """Canonical words of each variant in a group, and the length of the longest variant in words (at least 4)."""

@@ -1,10 +1,11 @@
 """Answer the tasks of the roles by rules instead of a model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from utaca.biographies import templates
 from utaca.judging.rules import judge, labeller
+from utaca.judging.rules.passages import passages
 
 
 def answer(task: Mapping[str, Any]) -> dict[str, Any]:
@@ -12,7 +13,7 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
     kind = task["task"]
     if kind == "biography":
         facts = [(fact["attribute"], fact["value"]) for fact in task["facts"]]
-        return {"sentences": templates.write(task["person"], facts)}
+        return {"sentences": _narrative(task["person"], facts)}
     if kind == "score":
         score, reason = judge.score(task["question"], task["attribute"], task["prediction"], task["reference"])
         return {"score": score, "reason": reason}
@@ -22,3 +23,10 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
     else:
         labels = labeller.label_answer(task["question"], task["answers"], tokens)
     return {"labels": [{"index": index, "label": label, "reason": reason} for index, label, reason in labels]}
+
+
+def _narrative(person: str, facts: Sequence[tuple[str, str]]) -> list[str]:
+    """A biography in varied forms, or in none where the judge would not take one of them for its value."""
+    sentences = templates.write(person, facts)
+    stated = passages(" ".join(sentences), person, facts)
+    return sentences if stated.keys() >= dict(facts).keys() else templates.write(person, facts, varied=False)

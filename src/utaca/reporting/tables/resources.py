@@ -22,7 +22,7 @@ _LARGEST = ("longest_s", "peak_gib")
 _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
 # Stages in the order of the pipeline; other stages follow by name.
 _STAGES = (
-    "draw_biographies", "write_biographies", "corpus", "pad", "decode_trajectories", "label", "correct_labels",
+    "draw_biographies", "write_biographies", "corpus", "fill", "pad", "decode_trajectories", "label", "correct_labels",
     "train_detector", "detect", "generate", "label_traces", "score",
 )  # fmt: skip
 

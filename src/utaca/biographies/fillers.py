@@ -1,0 +1,91 @@
+"""Documents of the training and validation split: a fact among simple sentences (paper, appendix on data construction).
+
+The paper's are "relatively simple and short", and its prose of Wikipedia pads the test split alone.
+"""
+
+import random
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from utaca.biographies.evidence import evidence
+from utaca.biographies.lengths import TOLERANCE
+from utaca.data_files import DataFile, Entries, Sentence, read
+from utaca.errors import UserError
+
+NAME = "fillers"
+"""What documents name in place of a corpus."""
+_ATTEMPTS = 60
+
+
+class Fillers(DataFile):
+    """Simple sentences around the sentence that states a fact."""
+
+    fillers: Entries[Sentence]
+
+
+class Filler:
+    """Puts biographies among simple sentences; ``count`` gives a text's length in the reader's tokens."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._sentences = read("biographies/fillers.yaml", Fillers).fillers
+        # Tokens of a sentence, the space before it included.
+        self._size = cache(lambda sentence: count(f" {sentence}"))
+
+    def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
+        """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
+
+        The biography's sentences stay together, before, between or after simple sentences; each of these places is
+        equally likely. Simple sentences are whole and in random order, and none comes twice before all were used, but
+        for the last one drawn, which has to fit. Raises :class:`UserError` if the biography is longer than
+        ``n_tokens``, or if no sentences come within 1 %.
+        """
+        told = " ".join(biography["sentences"])
+        slack = int(n_tokens * TOLERANCE)
+        # Tokens of the whole text less the sum of its sentences' tokens, measured in the previous attempt.
+        surplus = 0
+        for _ in range(_ATTEMPTS):
+            fillers = self._fillers(n_tokens - self._count(told) - surplus, slack, rng)
+            place = rng.randint(0, len(fillers))
+            row = self._row(biography, fillers[:place], told, fillers[place:])
+            if abs(row["n_tokens"] - n_tokens) <= slack:
+                return row
+            surplus = row["n_tokens"] - self._count(told) - sum(map(self._size, fillers))
+        raise UserError(
+            f"no simple sentences bring the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
+            f"raise scale.{biography['split']}.tokens"
+        )
+
+    def _fillers(self, needed: int, slack: int, rng: random.Random) -> list[str]:
+        """Sentences that sum to ``needed`` tokens, or to at most ``slack`` fewer if one is short enough."""
+        drawn: list[str] = []
+        order: list[str] = []
+        while needed > slack:
+            order = order or rng.sample(self._sentences, len(self._sentences))
+            sentence = order.pop()
+            if self._size(sentence) > needed:
+                # The last sentence is one of those that fit.
+                fitting = [one for one in self._sentences if self._size(one) <= needed]
+                if not fitting:
+                    break
+                sentence = rng.choice(fitting)
+            drawn.append(sentence)
+            needed -= self._size(sentence)
+        return drawn
+
+    def _row(self, biography: Mapping[str, Any], before: list[str], told: str, after: list[str]) -> dict[str, Any]:
+        parts = (
+            ("filler", NAME, " ".join(before)),
+            ("biography", biography["id"], told),
+            ("filler", NAME, " ".join(after)),
+        )
+        text, spans = "", []
+        for kind, source, part in parts:
+            if part:
+                text += " " * bool(text)
+                spans.append({"kind": kind, "source": source, "start": len(text), "end": len(text) + len(part)})
+                text += part
+        row = {key: biography[key] for key in ("id", "split", "person", "facts")}
+        row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
+        return row | {"evidence": evidence(row, biography["stated"]), "corpus": NAME}

@@ -1,0 +1,55 @@
+"""Lengths of documents, and how many of their facts a reader sees without retrieval."""
+
+import random
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from utaca.layout import Layout
+
+TOLERANCE = 0.01
+"""Largest deviation of a document's length from the requested length."""
+
+
+def counter(tokenizer: Any) -> Callable[[str], int]:
+    """A counter of a text's tokens, without special ones, by a ``tokenizers.Tokenizer`` or a fast transformers one."""
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    return lambda text: len(backend.encode(text, add_special_tokens=False))
+
+
+def mode(shortest: int, longest: int, mean: float) -> float:
+    """The likeliest length of the triangular distribution from ``shortest`` to ``longest`` that has this mean.
+
+    There is no such distribution where it lies outside of these.
+    """
+    return 3 * mean - shortest - longest
+
+
+def draw_length(shortest: int, longest: int, mean: float, rng: random.Random) -> int:
+    """A length from ``shortest`` to ``longest``, both included.
+
+    It is drawn from the triangular distribution that has this ``mean``; 0: all lengths are equally likely.
+    """
+    if not mean:
+        return rng.randint(shortest, longest)
+    return round(rng.triangular(shortest, longest, mode(shortest, longest, mean)))
+
+
+@cache
+def share_outside(shortest: int, longest: int, mean: float, layout: Layout) -> float:
+    """The expected share, 0 to 1, of facts in far blocks, which a reader sees by retrieval alone.
+
+    Lengths are those of :func:`draw_length`; a fact's place is any token of its document, all equally likely. The
+    window is that of the document's last token. Question and answer move it on, so that a little more than this share
+    lies outside when the answer is decoded.
+    """
+    weights = far = 0.0
+    peak = mode(shortest, longest, mean)
+    for length in range(shortest, longest + 1):
+        weight = 1.0
+        if mean and shortest < longest:
+            rising = length < peak
+            weight = (length - shortest) / (peak - shortest) if rising else (longest - length) / (longest - peak or 1)
+        weights += weight
+        far += weight * layout.n_far(length - 1) * layout.block_size / length
+    return far / weights
