@@ -63,6 +63,7 @@ NAVIGATION = {
         "data/detectors/tiny/README",
         "data/detectors/qwen25_coder_1_5b/README",
         "data/annotations/README",
+        "data/tasks/README",
         "training/README",
         "CONTRIBUTING",
         "CHANGELOG",

@@ -31,6 +31,11 @@ files that were saved as ``docs/snapshots/gpu/*.json``::
 
     <!-- quote {gpu: sentence} -->**No GPU has run this code yet.**<!-- /quote -->
 
+The list of the paper's tables, ``data/paper_tables.yaml``::
+
+    <!-- quote {paper: tables} -->
+    <!-- /quote -->
+
 ``where`` is an expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
 :meth:`pandas.DataFrame.eval`. With ``across: set``, rows of equal ``row`` (a list of columns) are one row, whose other
 columns are named after the row's set: ``{score QA-4k}``. What a run has no figure for is a dash.
@@ -52,6 +57,7 @@ import yaml
 
 from utaca.errors import UserError
 from utaca.records import atomic_path
+from utaca.reporting.paper_tables import listed
 from utaca.reporting.render import MISSING
 
 SNAPSHOTS = Path("docs") / "snapshots"
@@ -74,7 +80,7 @@ def pages(root: Path) -> list[Path]:
 def quoted(text: str) -> set[str]:
     """Files of snapshots that a page is made of, ``{run}/{file}``: tables, texts, and figures that it links."""
     settings = [_settings(match) for match in _QUOTE.finditer(text)]
-    return {_source(each) for each in settings if "gpu" not in each} | set(_LINK.findall(text))
+    return {_source(each) for each in settings if not each.keys() & {"gpu", "paper"}} | set(_LINK.findall(text))
 
 
 def refill(text: str, snapshots: Path) -> str:
@@ -114,10 +120,12 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
         raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
-    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "gpu"}:
-        raise UserError(f"a quotation names no table and no paragraph, and is not of gpu: {match[1]!r}")
+    if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "gpu", "paper"}:
+        raise UserError(f"a quotation names no table and no paragraph, and is not of gpu or paper: {match[1]!r}")
     if settings.get("gpu", "table") not in ("table", "sentence"):
         raise UserError(f"of gpu, table or sentence can be quoted: {match[1]!r}")
+    if settings.get("paper", "tables") != "tables":
+        raise UserError(f"of paper, tables can be quoted: {match[1]!r}")
     return settings
 
 
@@ -129,6 +137,8 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
     if "gpu" in settings:
         runs = [_gpu_run(path) for path in sorted((snapshots / GPUS).glob("*.json"))]
         return _gpus(runs) if settings["gpu"] == "sentence" else _bars(runs)
+    if "paper" in settings:
+        return _paper_tables()
     name = _source(settings)
     path = snapshots / name
     if not path.is_file():
@@ -181,6 +191,15 @@ def _bars(runs: Sequence[Mapping[str, Any]]) -> str:
     for run in runs:
         for first in range(0, len(run["cells"]), 4):
             lines.append(f"| {' | '.join([run['card'], *run['cells'][first : first + 4]])} |")
+    return "\n\n" + "\n".join(lines) + "\n\n"
+
+
+def _paper_tables() -> str:
+    """The paper's tables, what shows them here, what was run and whether they agree, as a table."""
+    lines = ["| paper | here | run so far | agrees? |", "| --- | --- | --- | --- |"]
+    for table in listed():
+        here = ", ".join(f"`{target}`" for target in table.targets)
+        lines.append(f"| {' | '.join([table.title, here, table.run, table.agrees or MISSING])} |")
     return "\n\n" + "\n".join(lines) + "\n\n"
 
 

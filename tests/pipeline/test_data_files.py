@@ -16,6 +16,7 @@ from utaca.biographies.fillers import Fillers
 from utaca.biographies.templates import Templates
 from utaca.errors import UserError
 from utaca.reporting.paper import Tables
+from utaca.reporting.paper_tables import PaperTables
 from utaca.settings.modules import closure
 
 FILES = {
@@ -27,6 +28,7 @@ FILES = {
     "biographies/vocabulary.yaml": Vocabulary,
     "biographies/grammar.yaml": Grammar,
     "paper.yaml": Tables,
+    "paper_tables.yaml": PaperTables,
 }
 
 
@@ -68,10 +70,11 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
         ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),
         ("paper", "top10_std: [57.43, ", "top10_std: [many, ", "detection > top10_std.*'many'"),
         ("paper", "utaca 3 set.1:", "utaca:", "validation > llama31_8b > utaca"),
+        ("paper_tables", "targets: [detection]", "targets: []", "tables > entry 1 > targets.*at least 1"),
     ],
 )
 def test_a_wrong_file_is_one_sentence(data: Path, name: str, old: str, new: str, said: str) -> None:
-    name = "paper.yaml" if name == "paper" else f"biographies/{name}.yaml"
+    name = f"{name}.yaml" if name.startswith("paper") else f"biographies/{name}.yaml"
     text = (data / name).read_text("utf-8")
     assert old in text
     for content, sentence in ((text.replace(old, new, 1), said), ("", "the whole: Input should be")):

@@ -22,6 +22,7 @@ from utaca.app.main import TARGETS, app
 from utaca.decoding import policies
 from utaca.errors import UserError
 from utaca.reporting import paper
+from utaca.reporting.paper_tables import listed
 from utaca.reporting.points import label_in_words
 from utaca.settings import runs, schema
 from utaca.settings.checks import identity, load
@@ -126,6 +127,14 @@ def test_pages_say_which_gpus_have_run(tmp_path: Path) -> None:
             quote.refill(sentence, tmp_path)
 
 
+def test_pages_list_the_papers_tables(tmp_path: Path) -> None:
+    text = quote.refill("<!-- quote {paper: tables} -->?<!-- /quote -->", tmp_path)
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + len(listed())
+    assert lines[4].startswith("| Long-context test set | `test`, `methods` | UT-ACA and InfLLM: default run")
+    assert all(line.count(" | ") == 3 for line in lines), "a text with a bar would be two cells"
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -135,6 +144,7 @@ def test_pages_say_which_gpus_have_run(tmp_path: Path) -> None:
         ("{table: quick/test.csv, where: cas >, text: x}", "cannot be looked up"),
         ("{table: quick/test.csv, where: 'method == \"utaca\"', text: '{cas}'}", "its columns are method"),
         ("{rows: 1}", "names no table and no paragraph"),
+        ("{paper: figures}", "of paper, tables can be quoted"),
         ("{", "is no YAML"),
     ],
 )

@@ -353,3 +353,24 @@ def test_the_protocols_calibration_has_no_evidence_and_no_question_of_its_tests(
     assert len(evidence(test)) >= 20
     assert not evidence(test) & evidence(calibration)
     assert not {example.query for example in test} & {example.query for example in calibration}
+
+
+def test_the_small_questions_are_whole_and_calibration_has_people_of_its_own(made) -> None:
+    root = Path(__file__).parents[2]
+    sets = yaml.safe_load((root / "config" / "tasks" / "small.yaml").read_text(encoding="utf-8"))["sets"]
+    tasks = {"qa_1": QA1(), "qa_2": QA2()}
+    seen: dict[str, set[str]] = {}
+    for name, keys in sets.items():
+        keys = {key: value for key, value in keys.items() if key not in ("task", "files", "budgets")}
+        task, path = tasks[sets[name]["task"]], root / "data" / "tasks" / sets[name]["files"]["questions"]
+        assert not task.is_official({"questions": path}), "tables say protocol"
+        # Every question that the file has for the set, too.
+        examples = [*made(task, path, **keys), *made(task, path, **keys | {"examples": 0})]
+        for example in examples:
+            stated = any(task.score(document, example.references) for document in documents(example))
+            # What is left of the evidence stands behind a question's name, unless all is.
+            assert stated == ("/" not in example.id), example.id
+        seen[name] = {document for example in examples for document in documents(example)}
+    # Partial evidence is a text of its own.
+    assert (len(seen["qa_1-1k"]), len(seen["qa_1-calibration"])) == (12, 2 * 12)
+    assert not seen["qa_1-calibration"] & (seen["qa_1-1k"] | {x.partition("\n")[2] for x in seen["qa_2-1k"]})

@@ -32,6 +32,8 @@ COMPANY = {
     ("detectors", "evidence"): {"points": "evidence"},
     ("detectors", "evidence_frozen"): {"points": "evidence"},
     ("detectors", "calibrated"): {"tasks": "paper"},
+    ("points", "smoke"): {"detectors": "smoke"},
+    ("detectors", "smoke"): {"tasks": "small"},
 }
 """What some options want beside them."""
 

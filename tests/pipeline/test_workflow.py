@@ -23,19 +23,23 @@ from conftest import ROOT, copy_checkout
 from server import Call, Reply, Server, chat, completion, serving
 
 from utaca.judging.rules import tasks
+from utaca.reporting import paper, paper_tables
+from utaca.reporting.registry import ENTRIES
 
 PLAN = plan_of(ROOT)
 SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
-    *["verdict", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
+    *["verdict", "dataset", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
     *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities"],
     *["human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
+# The smallest run makes every one.
+SMOKE, SMOKE_TABLES = "config/runs/smoke.yaml", TABLES | {"methods", "ood", "calibration"}
 FIGURES = {"curves", "differences"}
 VARIANTS = [
     *["utaca", "two_way", "evidential", "chained"],
-    *["margin", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding"],
+    *["margin", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding", "mlp", "residual"],
 ]
 
 
@@ -186,16 +190,16 @@ def test_a_key_is_written_nowhere(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout in which the whole workflow has run at the smallest scale."""
+    """A checkout in which the whole workflow has made every table at the smallest scale."""
     folder = copy_checkout(tmp_path_factory.mktemp("finished") / "utaca")
-    done = snakemake(folder, "--cores", "2", "--config", "scale=smoke", "--", "results/tables")
+    done = snakemake(folder, "--cores", "2", "results/tables", "--configfile", SMOKE)
     assert done.returncode == 0, done.stdout
     (folder / "output.txt").write_text(done.stdout, encoding="utf-8")
     return folder
 
 
 def smoke(folder: Path, *settings: str) -> dict[str, int]:
-    return planned(folder, "results/tables", "--config", "scale=smoke", "run=smoke", *settings)
+    return planned(folder, "results/tables", "--configfile", SMOKE, *(["--config", *settings] if settings else []))
 
 
 @contextmanager
@@ -211,7 +215,7 @@ def edited(path: Path) -> Iterator[None]:
 
 def test_run_leaves_tables_and_says_where(finished: Path) -> None:
     folder = finished / "results" / "smoke"
-    expected = {f"tables/{table}.{form}" for table in TABLES for form in ("csv", "md", "tex")}
+    expected = {f"tables/{table}.{form}" for table in SMOKE_TABLES for form in ("csv", "md", "tex")}
     expected |= {f"figures/{figure}.{form}" for figure in FIGURES for form in ("csv", "png", "svg")}
     assert all((folder / name).stat().st_size for name in expected | {"run.yaml", "manifest.json"})
     output = (finished / "output.txt").read_text(encoding="utf-8")
@@ -224,7 +228,14 @@ def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) 
     weights = (finished / "data" / "readers" / "tiny" / "model.safetensors").read_bytes()
     assert hashlib.sha256(weights).hexdigest() in json.dumps(manifest)
     assert planned(finished, "results/tables", "--configfile", "results/smoke/run.yaml") == {}
-    assert planned(finished, "results/tables", "--configfile", "config/runs/smoke.yaml") == {}
+    assert smoke(finished) == {}
+
+
+def test_the_smallest_scale_alone_shares_the_run(finished: Path) -> None:
+    jobs = planned(finished, "results/tables", "--config", "scale=smoke")
+    assert {"report", "generate test blocks"} <= set(jobs)
+    assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)
+    assert not {"table methods", "table ood", "table calibration"} & set(jobs)
 
 
 def test_the_report_links_what_is_there(finished: Path) -> None:
@@ -233,16 +244,17 @@ def test_the_report_links_what_is_there(finished: Path) -> None:
     links = re.findall(r'href="([^"#]+)(?:#[^"]*)?"', page)
     assert links
     assert all((report.parent / link).is_file() for link in links if "://" not in link)
-    assert all(f'id="{name}"' in page for name in TABLES | FIGURES)
+    assert all(f'id="{name}"' in page for name in SMOKE_TABLES | FIGURES)
     assert (finished / "results" / "smoke" / "traces" / "test.html").stat().st_size < 2**20
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     # "ablation" and "two_way" have each variant's CAS as a trigger.
-    judged = ["ablation", "two_way", "verdict", "test", "validation", "tradeoff", "retrieval"]
-    judged += ["human", "cas_cases", "human_points"]
+    judged = ["ablation", "two_way", "verdict", "test", "validation", "tradeoff", "retrieval", "failures"]
+    judged += ["human", "cas_cases", "human_points", "methods", "ood", "calibration"]
     assert set(smoke(finished, "judge=gpt_oss_120b")) == {
-        *["run_config", "manifest", "score validation blocks", "score test blocks", "review_scores"],
+        *["run_config", "manifest", "review_scores"],
+        *["score validation blocks", "score test blocks", "score test methods"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
         *(f"table {table}" for table in [*judged, "endpoints", "labels", "resources"]),
         *(f"figure {figure}" for figure in FIGURES),
@@ -256,19 +268,21 @@ def test_transport_reruns_nothing(finished: Path) -> None:
 
 
 def test_methods_are_answered_beside_the_others(finished: Path) -> None:
-    jobs = smoke(finished, "points=methods_tiny")
+    changed = "methods={snapkv: {kernel: 5}}"
+    jobs = smoke(finished, changed)
     assert jobs["generate test methods"] == 2, "a job a shard"
     assert {"table methods", "score test methods"} <= set(jobs)
-    assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)
-    jobs = smoke(finished, "methods={snapkv: {kernel: 5}}")
-    assert set(jobs) == {"run_config", "manifest", "report", "results/tables"}, "no point of the run has it"
+    others = {"pad test", "decode_trajectories train", "label train", "train_detector utaca", "generate test blocks"}
+    assert not others & set(jobs)
+    fewer = "decode={methods: [full]}"
+    assert smoke(finished, fewer) == smoke(finished, fewer, changed), "no point of the run has it"
 
 
 def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     source = finished / "src" / "utaca"
     with edited(source / "reporting" / "render.py"):
         jobs = set(smoke(finished))
-        assert {*(f"table {table}" for table in TABLES), "report"} <= jobs
+        assert {*(f"table {table}" for table in SMOKE_TABLES), "report"} <= jobs
         drawn = {"table", "figure", "report", "results/tables", "view_traces", "review_labels", "review_scores"}
         assert {name.split()[0] for name in jobs - {"manifest"}} <= drawn
     with edited(source / "reporting" / "tables" / "endpoints.py"):
@@ -305,11 +319,12 @@ def results(folder: Path) -> dict[str, object]:
 def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "utaca"
     shutil.copytree(finished, folder, symlinks=True)
-    # What is decoded and answered is made anew, by the detectors of the finished run.
-    made = folder / "results" / "smoke"
-    for name in ("journal", "generations", "trajectories/test", "scores"):
+    # What is decoded from block memory and answered is made anew, by the detectors of the finished run.
+    made, splits = folder / "results" / "smoke", ("validation", "test")
+    for name in ("journal", *(f"generations/{split}/blocks" for split in splits), "trajectories/test", "scores"):
         shutil.rmtree(made / name)
-    command = ["--cores", "2", "scores", "detections", "--config", "scale=smoke"]
+    targets = [f"results/smoke/scores/reference/{split}/blocks.parquet" for split in splits]
+    command = ["--cores", "2", *targets, "detections", "--configfile", SMOKE]
     run = subprocess.Popen(
         [sys.executable, "-m", "snakemake", *command], cwd=folder, env=ENVIRONMENT, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -345,38 +360,57 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
 
 
 def test_a_detector_goes_on_learning_from_a_benchmark(finished: Path) -> None:
-    """Rows of SQuAD's layout, answered, scored and learned from, in the run that is there."""
-    towns = ["Aldmere", "Borwick", "Caldbeck", "Dunsop", "Elterwater", "Finsthwaite", "Grizedale", "Hawkshead"]
-    articles = []
-    for title in ("mills", "canals"):
-        paragraphs = []
-        for year, town in enumerate(towns, 1700):
-            text = f"The {title} of {town} were built in {year} by dyers, and sold before the river moved."
-            answers = [{"text": str(year), "answer_start": text.index("17")}]
-            question = {"id": f"{title}{year}", "question": f"When were the {title} of {town} built?"}
-            paragraphs.append({"context": text, "qas": [question | {"is_impossible": False, "answers": answers}]})
-        articles.append({"title": title, "paragraphs": paragraphs})
-    (finished / "squad.json").write_text(json.dumps({"data": articles}))
-    about = "task: qa_1, length: 400, files: {questions: squad.json}"
-    ours = "method: utaca, budget: 8, policy: sub.4"
-    points = f"none: {{method: closed_book}}, full: {{method: full}}, ours: {{{ours}}}, more: {{{ours}, trigger: more}}"
-    options = [
-        f"tasks={{path: ., sets: {{asked: {{{about}, articles: [mills]}}, learned: {{{about}, articles: [canals], "
-        "evidence: [complete, missing], budgets: [1]}}}",
-        f"points={{{points}}}",
-        "decode={asked: [none, full, ours, more]}",
-        "detectors={more: {start: utaca, sets: [learned], mixed: true}}",
-    ]
-    tables = [f"results/smoke/tables/{name}.csv" for name in ("ood", "calibration")]
-    done = snakemake(finished, "--cores", "2", *tables, "--config", "scale=smoke", "run=smoke", *options)
-    assert done.returncode == 0, done.stdout
-    ood, calibration = (pd.read_csv(finished / table) for table in tables)
-    assert list(ood["method"]) == ["No document", "Full attention", "UT-ACA", "UT-ACA"]
-    assert set(ood["n_rows"]) == {len(towns)}
-    assert list(calibration["detector"]) == ["utaca", "more"]
-    assert list(calibration["learned_from"]) == ["biographies", "biographies, learned"]
-    trajectories = pd.read_parquet(finished / "results/smoke/tasks/learned/trajectories.parquet")
-    labels = pd.read_parquet(finished / "results/smoke/labels/reference/tasks/learned.parquet")
+    """Questions that ship with the project, answered, scored and learned from."""
+    run = finished / "results" / "smoke"
+    ood, calibration = (pd.read_csv(run / "tables" / f"{name}.csv") for name in ("ood", "calibration"))
+    assert list(ood["set"].unique()) == ["qa_1-1k", "qa_2-1k", "QA-1k"]
+    assert list(ood["method"][:6]) == ["No document", "Full attention", "H2O", "InfLLM", "UT-ACA", "UT-ACA"]
+    assert set(ood["source"]) == {"protocol"}
+    assert set(ood["n_rows"]) == {3, 6}
+    assert list(calibration["detector"][:2]) == ["utaca", "calibrated_mixed"]
+    assert list(calibration["learned_from"][:2]) == ["biographies", "biographies, qa_1-calibration"]
+    trajectories = pd.read_parquet(run / "tasks/qa_1-calibration/trajectories.parquet")
+    labels = pd.read_parquet(run / "labels/reference/tasks/qa_1-calibration.parquet")
     assert len(trajectories) == len(labels)
-    assert trajectories["document"].nunique() == 2 * len(towns)
+    assert trajectories["document"].nunique() == 3 * 6
     assert labels["label"].isin([0, 1, 2]).all()
+
+
+# The paper's tables
+
+LABELS = {
+    "tab:uncertainty-detection-comparison", "tab:val-context-acc-comparison", "tab:test-set-exp",
+    "tab:quality-latency-memory", "tab:ablation_study", "tab:openset_combined", "tab:example_attributes",
+    "tab:wiki_data_name", "tab:example_data", "tab:hyperparams", "tab:annotation_results", "tab:case_study",
+    "tab:ablation_metric", "tab:ruler-calibration", "tab:case_study_for_perplexity_change", "tab:fp-fn-cases",
+}  # fmt: skip
+
+
+def test_every_table_of_the_paper_is_made_with_its_figures_beside(finished: Path) -> None:
+    listed = paper_tables.listed()
+    named = [table.label for table in listed if table.label]
+    assert len(named) == len(LABELS)
+    assert set(named) == LABELS
+    figures = paper.tables().model_dump()
+    faults = [
+        *(f"{target} is no table" for target in {*paper_tables.targets()} - {*ENTRIES}),
+        *(
+            f"data/paper.yaml has no figures under {key}, of {table.title}"
+            for table in listed
+            for key in table.figures
+            if not figures.get(key)
+        ),
+        *(
+            f"{target} has no row in the smallest run"
+            for target in paper_tables.targets()
+            if pd.read_csv(finished / "results" / "smoke" / "tables" / f"{target}.csv").empty
+        ),
+    ]
+    assert faults == []
+
+
+def test_the_list_has_the_labels_of_the_paper() -> None:
+    source = Path(os.environ.get("UTACA_PAPER", ROOT.parent / "shared" / "paper" / "ut-aca.tex"))
+    if not source.is_file():
+        pytest.skip("needs the paper's LaTeX source; UTACA_PAPER names the file")
+    assert set(re.findall(r"\\label\{(tab:[^}]*)\}", source.read_text(encoding="utf-8"))) == LABELS

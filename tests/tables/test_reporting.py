@@ -443,6 +443,7 @@ def test_latex_is_escaped():
     )
     text = render.latex("t", "100 % of a_b", ["A", "B %"], [["x & y", "1"]])
     assert all(part in text for part in (r"x \& y & 1 \\", r"\caption{100 \% of a\_b}", r"\begin{tabular}{lr}"))
+    assert r"\begin{tabular}{p{0.4\textwidth}r}" in render.latex("t", "c", ["A", "B"], [["word " * 20, "1"]])
 
 
 def test_markdown_keeps_its_columns():

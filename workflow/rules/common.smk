@@ -296,6 +296,7 @@ def shown(name):
     theme = ENTRIES[name].theme
     keys = {
         "detection": ("labeller", "detectors", "detector"),
+        "data": ("writer", "detectors", "detector"),
         "judging": ROLES,
         "resources": (),
     }
@@ -346,7 +347,10 @@ def made_from(table):
         "task_examples": task_outputs("examples"),
         "task_answers": task_outputs("answers"),
         "task_scores": task_outputs("scores"),
+        "biographies": [f"{OUT}/biographies/{split}.parquet" for split in SPLITS],
         "documents": [f"{OUT}/documents/{split}.parquet" for split in SPLITS],
+        "corpus": [f"{OUT}/corpus.parquet"],
+        "detectors": DETECTORS[SETTINGS.detector],
         "test_documents": [f"{OUT}/documents/test.parquet"],
         "tokenizer": TOKENIZER_FILES,
         "trajectories": [path for split in SPLITS for path in shards(TRAJECTORIES, split)],

@@ -47,8 +47,46 @@ _BEFORE_AND_AFTER = "quality_pct_before quality_pct_after mtokens_before mtokens
 ScoreFigures = Annotated[Figures, _columns("mtokens score")]
 
 
+class Split(DataFile):
+    """A split of the paper's data set; ``tokens`` of a document are the least, the mean and the most."""
+
+    documents: int
+    facts: int
+    tokens: tuple[int, int, int] | None = None
+    text: str
+    padding: str = ""
+
+
+class Example(DataFile):
+    """What the paper shows of one person."""
+
+    summary: str
+    biography: str
+
+
+class Hyperparameters(DataFile):
+    """The paper's detector and its training; ``embedding_width`` is by reader."""
+
+    embedding_width: dict[str, int]
+    signals: int
+    width: int
+    embedding_dropout: float
+    signal_width: int
+    blocks: int
+    expansion: int
+    dropout: float
+    classes: int
+    learning_rate: float
+    steps: int
+    batch: int
+    class_weights: tuple[float, ...]
+    evaluate_every: int
+    seeds: int
+
+
 class Tables(DataFile):
-    """The paper's tables; keys are detectors, components (margin, embedding, LSTM), readers, tasks, methods, points."""
+    """The paper's tables; keys are detectors, components (margin, embedding, LSTM), readers, tasks, methods, points, or
+    splits and attributes of its data set."""
 
     detection: dict[str, Annotated[Figures, _columns("macc_pct recall_n_pct recall_p_pct")]]
     ablation: dict[Components, Annotated[Figures, _columns("macc_pct cas_pct")]]
@@ -63,6 +101,10 @@ class Tables(DataFile):
     calibration: dict[str, ByPoint[tuple[ScoreFigures, ScoreFigures]]]
     human: ByPoint[Annotated[Figures, _columns("string_match_pct cas_pct human_pct n_right")]]
     cas_cases: dict[str, Annotated[Figures, _columns("string_match_pct cas_pct human_pct")]]
+    dataset: dict[str, Split]
+    attributes: dict[str, str]
+    examples: dict[str, Example]
+    hyperparameters: Hyperparameters
 
 
 def tables() -> Tables:

@@ -18,6 +18,9 @@ DETAILS = "<details>"
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
+_LONG = 60
+"""Characters of a cell above which a column of a LaTeX table breaks its lines."""
+
 _LATEX = str.maketrans(data("names.yaml")["latex"])
 
 
@@ -94,8 +97,10 @@ def escape(text: str) -> str:
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A ``table*`` as wide as the text, with label ``tab:{name}``; needs the LaTeX packages booktabs and graphicx."""
     frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
+    long = [any(len(row[place]) > _LONG for row in rows) for place in range(len(header))]
+    plain = ["r" if right else "l" for right in numeric(header, rows)]
     text = frame.style.hide(axis="index").to_latex(
-        column_format="".join("r" if right else "l" for right in numeric(header, rows)),
+        column_format="".join(r"p{0.4\textwidth}" if one else other for one, other in zip(long, plain, strict=True)),
         hrules=True,
         caption=escape(caption),
         label=f"tab:{name}",

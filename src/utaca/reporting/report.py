@@ -19,6 +19,7 @@ from markdown_it import MarkdownIt
 from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
+from utaca.reporting.paper_tables import targets
 from utaca.reporting.registry import TableEntry
 from utaca.reporting.render import DETAILS, RUN
 from utaca.reporting.table import columns_of
@@ -27,9 +28,8 @@ from utaca.settings import schema
 
 FIRST = ("differences", "curves")
 """Figures at the top, below the verdict."""
-PAPER = ("test", "methods", "tradeoff", "validation", "detection", "ablation", "two_way")
-"""Tables that the paper has, in the order shown; all other tables are folded, grouped by theme."""
 THEMES: Mapping[str, str] = {
+    "data": "Data set",
     "generation": "Generation",
     "detection": "Detection",
     "decisions": "Single decisions",
@@ -89,7 +89,9 @@ def page(
     made = {name: Path(path) for name, path in (about or {}).items()}
     run = made["run"].parent.name if "run" in made else config.scale.name
     items = _items([path for path in map(Path, results) if path not in made.values()], registry or {})
-    others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *PAPER)]
+    # Tables that the paper has are shown; all others are folded, grouped by theme.
+    papers = targets()
+    others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *papers)]
     themes = []
     for theme, title in THEMES.items():
         if of_theme := [item for item in others if item.theme == theme]:
@@ -104,7 +106,7 @@ def page(
         verdict=items.get("verdict"),
         drawn=[items[name] for name in FIRST if name in items and items[name].image],
         block_size=config.reader.memory.block_size,
-        paper=[items[name] for name in PAPER if name in items],
+        paper=[items[name] for name in papers if name in items],
         themes=themes,
         links=links,
         synthetic=what_is_synthetic(config),

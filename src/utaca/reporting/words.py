@@ -4,6 +4,9 @@ from utaca.reporting import render, statistics
 from utaca.settings import schema
 from utaca.settings.machine import chosen_dtype
 
+_SMALLEST = "smoke"
+"""The scale whose figures mean nothing."""
+
 
 def corpus_in_words(config: schema.Config) -> str:
     """The name of the padding corpus, with a remark if the corpus is synthetic."""
@@ -34,7 +37,16 @@ def what_is_synthetic(config: schema.Config) -> str:
     if config.reader.path.rstrip("/").endswith("data/readers/tiny"):
         sentences.append("The reader is a small model that ships with the project, trained on this task.")
     sentences.append("The paper's figures stand beside as reference; they come from its own models and data.")
+    if config.scale.name == _SMALLEST:
+        sentences.append("Its sizes are the smallest that work: no figure of this run means anything.")
     return " ".join(sentences)
+
+
+def tasks_in_words(config: schema.Config) -> str:
+    """A sentence on the questions of tasks that ship with the project; "" for other questions."""
+    if config.tasks.path.rstrip("/").endswith("data/tasks"):
+        return "The questions are a few that the project wrote to try its code: no score means anything."
+    return ""
 
 
 def seeds_in_words(config: schema.Config) -> str:
@@ -49,6 +61,7 @@ def run_in_words(config: schema.Config, role: str) -> str:
     return (
         f"{render.RUN}reader {reader_in_words(config.reader)}; test documents padded with "
         f"{corpus_in_words(config)}; {role} {endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
+        f"{' (the smallest, its figures mean nothing)' if config.scale.name == _SMALLEST else ''}"
     )
 
 

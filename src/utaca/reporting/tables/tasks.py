@@ -24,6 +24,7 @@ from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.reporting.tables.detection import learned_from, loaded, measured
+from utaca.reporting.words import tasks_in_words
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
 
@@ -113,7 +114,8 @@ def ood(files: Files, config: schema.Config) -> pd.DataFrame:
     sets = set_results(files, config)
     rows = [_row(group, identity, config) for group in groups(sets) for identity in group.identities]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
-    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), absent=" ".join(absent))
+    remarks = " ".join([*absent, tasks_in_words(config)])
+    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=remarks)
 
 
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -138,7 +140,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             row["learned_from"] = learned_from(config.detectors[detector])
             figures = paper.tables().calibration.get(group.name, {}).get(key)
             rows.append(row | paper.reference("mtokens score", figures and figures[detector in started]))
-    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), absent="")
+    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=tasks_in_words(config))
 
 
 def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
@@ -178,7 +180,7 @@ def bars(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of the reader, and the bars of the config (limits that a score must keep)."""
     sets = {one.name: Group(one.name, [one]) for one in set_results(files, config)}
     rows = [_bar_row(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
-    return framed(rows, absent="")
+    return framed(rows, remarks=tasks_in_words(config))
 
 
 def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:

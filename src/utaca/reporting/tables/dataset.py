@@ -1,0 +1,161 @@
+"""The table of what a run is made of: documents, attributes, examples, articles, and the detector as it was trained."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES
+from utaca.biographies.corpora.topics import DOMAINS, domain_and_phrase, paper_articles
+from utaca.biographies.sentences import summary
+from utaca.detection.detector import Detector, load
+from utaca.detection.training.network import DROPOUT, EMBEDDING_DROPOUT
+from utaca.detection.training.training import BATCH, CLASS_WEIGHTS, EVALUATE_EVERY, LEARNING_RATE
+from utaca.records import read
+from utaca.reporting import paper
+from utaca.reporting.registry import Files
+from utaca.reporting.statistics import Row
+from utaca.reporting.table import framed
+from utaca.reporting.words import corpus_in_words, endpoint_in_words
+from utaca.settings import schema
+
+SPLITS = {"train": "training", "validation": "validation", "test": "test"}
+"""Splits, and what the table calls them."""
+GAP = "..."
+"""Stands for sentences, or for padding, that an example leaves out, as in the paper's."""
+
+
+def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
+    """What the run's documents and detector are, a row an item, beside the paper's."""
+    biographies = {Path(path).stem: read(path, "biographies").to_pylist() for path in files["biographies"]}
+    columns = ["n_tokens", "spans"]
+    documents = {Path(path).stem: read(path, "documents", columns).to_pylist() for path in files["documents"]}
+    corpus = read(files["corpus"], "corpus", ["title", "synthetic"]).to_pylist()
+    rows: list[Row] = []
+    for split, people in biographies.items():
+        rows += _split(split, people, documents[split], config)
+    rows += _attributes(biographies)
+    rows += _examples(biographies)
+    rows += _articles(corpus)
+    rows += _detector([load(path) for path in files["detectors"]])
+    return framed(rows, detector=config.detector, run_reader=config.reader.name)
+
+
+def _row(part: str, item: str, here: object, paper_value: object = None) -> Row:
+    return {"part": part, "item": item, "here": said(here), "paper": said(paper_value)}
+
+
+def said(value: object) -> str:
+    """A text as it is, a number with its thousands apart, several of them side by side; "" for None."""
+    if isinstance(value, tuple):
+        return ", ".join(map(said, value))
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:g}" if isinstance(value, float) else str(value or "")
+
+
+def lengths(tokens: Sequence[float]) -> str:
+    """The least, the mean and the most of numbers of tokens, in words."""
+    return f"{min(tokens):,} to {max(tokens):,}, mean {sum(tokens) / len(tokens):,.0f}"
+
+
+def _split(
+    split: str, people: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], config: schema.Config
+) -> Iterator[Row]:
+    part, theirs = f"{SPLITS[split].capitalize()} split", paper.tables().dataset[split]
+    facts = sorted({len(person["facts"]) for person in people})
+    reported = theirs.tokens and f"{theirs.tokens[0]:,} to {theirs.tokens[2]:,}, mean {theirs.tokens[1]:,}"
+    padded = any(span["kind"] == "article" for document in documents for span in document["spans"])
+    yield _row(part, "Documents", len(documents), theirs.documents)
+    yield _row(part, "Facts a document", " to ".join(map(str, dict.fromkeys((facts[0], facts[-1])))), theirs.facts)
+    yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), reported)
+    yield _row(part, "Text", _writer(people[0]["writer"], config), theirs.text)
+    yield _row(part, "Padding", corpus_in_words(config) if padded else "none", theirs.padding)
+
+
+def _writer(name: str, config: schema.Config) -> str:
+    if name == config.writer.model:
+        return endpoint_in_words(config.writer)
+    return {"pattern": "Summary in filler", "people": f"By hand, {config.scale.test.people}"}.get(name, name)
+
+
+def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Row]:
+    """A row for each attribute, with the first fact about it in the splits that ask for it."""
+    theirs = paper.tables().attributes
+    parts = {
+        "Attributes, training": (TRAINING_ATTRIBUTES, ("train",)),
+        "Attributes, validation and test": (HELD_OUT_ATTRIBUTES, ("validation", "test")),
+    }
+    for part, (attributes, splits) in parts.items():
+        found: dict[str, str] = {}
+        for person in (person for split in splits for person in biographies[split]):
+            for fact in person["facts"]:
+                attribute = fact["attribute"]
+                found.setdefault(attribute, summary(attribute, person["person"], fact["value"]))
+        # People who were written by hand may have others.
+        for attribute in dict.fromkeys([*attributes, *found]):
+            yield _row(part, attribute.capitalize(), found.get(attribute), theirs.get(attribute))
+
+
+def _examples(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Row]:
+    for split, (person, *_) in biographies.items():
+        part, theirs = f"Example, {SPLITS[split]}", paper.tables().examples[split]
+        facts = [summary(fact["attribute"], person["person"], fact["value"]) for fact in person["facts"]]
+        yield _row(part, "Summary", " ".join(facts), theirs.summary)
+        yield _row(part, "Biography", shortened(person["sentences"], person["facts"]), theirs.biography)
+
+
+def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
+    """A biography by its first and last sentence and those that hold a fact's value, amid padding."""
+    parts = [GAP]
+    for place, sentence in enumerate(sentences):
+        if place in (0, len(sentences) - 1) or any(fact["value"] in sentence for fact in facts):
+            parts.append(sentence)
+        elif parts[-1] != GAP:
+            parts.append(GAP)
+    return " ".join([*parts, GAP])
+
+
+def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """How many of the paper's articles the corpus has, all of them and by domain with their titles."""
+    part, held = "Articles of the padding", {article["title"] for article in corpus}
+    listed = paper_articles()
+    others = len(held.difference(listed))
+    parts = [f"{len(held.intersection(listed))} of {len(listed)}"]
+    if all(article["synthetic"] for article in corpus):
+        parts.append("synthetic prose under their titles")
+    if others:
+        parts.append(f"and {others:,} more")
+    yield _row(part, "The paper's", ", ".join(parts), len(listed))
+    for domain in DOMAINS:
+        titles = [title for title in listed if domain_and_phrase(title)[0] == domain]
+        there = [title for title in titles if title in held]
+        yield _row(part, domain.capitalize(), f"{len(there)}: {', '.join(there)}" if there else 0, len(titles))
+
+
+def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
+    """The detector's shape as its file has it, and what its training was."""
+    detector, theirs = seeds[0], paper.tables().hyperparameters
+    encoders, block = list(detector.signal_encoders.values()), detector.blocks[0]
+    widths = tuple(f"{width:,} ({paper.NAMES[reader]})" for reader, width in theirs.embedding_width.items())
+    settings = detector.settings
+    part = "Detector"
+    yield _row(part, "Width of the embedding", detector.input_width if settings.embedding else "none", widths)
+    yield _row(part, "Signals, a number each", len(settings.signals), theirs.signals)
+    yield _row(part, "Width of the hidden vector", detector.head.in_features, theirs.width)
+    inner = encoders[0][0].out_features if encoders else "none"
+    yield _row(part, "Inner width of a signal's encoder", inner, theirs.signal_width)
+    yield _row(part, "Residual blocks", len(detector.blocks), theirs.blocks)
+    expansion = block.wide.out_features // block.wide.in_features
+    yield _row(part, "Expansion of a block", expansion, theirs.expansion)
+    yield _row(part, "Classes", detector.head.out_features, theirs.classes)
+    part = "Training of the detector"
+    yield _row(part, "Dropout, embedding", EMBEDDING_DROPOUT, theirs.embedding_dropout)
+    yield _row(part, "Dropout, signals and blocks", DROPOUT, theirs.dropout)
+    yield _row(part, "First learning rate of Adam", LEARNING_RATE, theirs.learning_rate)
+    yield _row(part, "Steps", detector.facts.get("steps"), theirs.steps)
+    yield _row(part, "Trajectories a step", BATCH, theirs.batch)
+    yield _row(part, "Weights of hallucinated, correct, unknown", CLASS_WEIGHTS, theirs.class_weights)
+    yield _row(part, "Steps between validations", EVALUATE_EVERY, theirs.evaluate_every)
+    yield _row(part, "Seeds", len(seeds), theirs.seeds)
