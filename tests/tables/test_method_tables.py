@@ -127,7 +127,7 @@ def test_settings_that_are_not_the_sources_are_named(tmp_path, config, monkeypat
     assert settings["LLMLingua-2"] == "model=results/training/llmlingua_classifier"
     assert "a small one that this project trains" in table.caption
     config.methods["llmlingua2"]["model"] = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
-    assert "small" not in shown("methods", found, decoded, config, monkeypatch).caption
+    assert "is a small one" not in shown("methods", found, decoded, config, monkeypatch).caption
 
 
 def test_a_point_of_every_detector_seed_is_one_row(tmp_path, config) -> None:

@@ -1,17 +1,24 @@
 """Questions of a task to a reader, and scores of the reader's answers."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from utaca.errors import UserError
-from utaca.generation.answers import Asked
 from utaca.tasks.task import Task
+
+if TYPE_CHECKING:
+    from utaca.generation.answers import Asked
 
 VALIDATION_EVERY = 8
 
 
 def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
     """The questions of rows of schema "examples"."""
+    # Scoring alone does without the packages that decode.
+    from utaca.generation.answers import Asked
+
     return [
         Asked(row["id"], row["text"], row["question"], task.longest(row["references"]), task.prefix) for row in examples
     ]
