@@ -64,7 +64,7 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
         ("wordings", "openings: |", "openings:\n\nothers: |", "openings.*at least 1"),
         ("wordings", "facts:", "facts: [", "is no YAML file of texts: .*line"),
         ("writer", "{Subject} was born on {value}.", "{Subject} was {value!r}.", "facts > birth date > entry 1"),
-        ("writer", "{place} in {region}", "{place}", "forms > place > entry 1 .*it has {region} 0 times"),
+        ("writer", "    {firm}", "    Acme", "forms > firm > entry 1 .*it has {firm} 0 times"),
         ("fillers", "The sun is warm.", "The sun is", "fillers > entry 3 .*does not end in a full stop"),
         ("values", "  Sleeping", f"  {'Sleeping' * 13}", "hobbies > entry 1 .*at most 100 characters"),
         ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),

@@ -102,15 +102,18 @@ def test_the_offline_writer_varies_forms_and_the_judge_takes_each() -> None:
             stated = text[slice(*places[attribute])]
             assert judge.score("", attribute, stated, value)[0] == 1
             varied += stated != value
-    assert varied > 40
+    assert varied > 20
 
 
 def test_forms_of_values_and_names() -> None:
     assert templates.forms(DATE, "3 Feb, 1990") == ["1990-02-03", "02/03/1990", "February 3, 1990", "3 February 1990"]
-    assert templates.forms(PLACE, SEOUL) == ["Seoul in South Korea", "Seoul (South Korea)"]
-    assert templates.forms(PLACE, "Singapore, Singapore") == templates.forms(PLACE, BAY) == []
     assert templates.forms("company", "Acme Inc.") == ["Acme"]
-    assert templates.forms("company", "Acme Foods") == templates.forms("major", "Law") == []
+    assert (
+        templates.forms("company", "Acme Foods")
+        == templates.forms("major", "Law")
+        == templates.forms(PLACE, SEOUL)
+        == []
+    )
     drawn = {templates.in_another_form("company", "Acme Inc.", random.Random(seed)) for seed in range(20)}
     assert drawn == {"Acme", "Acme Inc."}
     facts = [(DATE, "1990-02-03"), ("company", "Roche"), ("major", "Law")]

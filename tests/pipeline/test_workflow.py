@@ -88,7 +88,8 @@ def test_main_job_is_the_default(checkout: Path) -> None:
         "draw_biographies train": 1,
         "draw_biographies validation": 1,
         "write_biographies": 1,
-        **{f"pad {split}": 1 for split in SPLITS},
+        **{f"fill {split}": 1 for split in ("train", "validation")},
+        "pad": 1,
         **{f"{rule} {split}": PLAN.size(split).shards for split in SPLITS for rule in ("decode_trajectories", "label")},
         **{f"correct_labels {split}": 1 for split in SPLITS},
         **{f"train_detector {variant}": 1 for variant in VARIANTS},
@@ -116,6 +117,7 @@ def test_main_job_is_the_default(checkout: Path) -> None:
     [
         ("biographies", "biographies", "corpus"),
         ("readers", "readers", "corpus"),
+        ("results/quick/trajectories/train/part-0.parquet", "decode_trajectories train", "corpus"),
         ("results/quick/tables/detection.csv", "table detection", "generate test blocks"),
         ("results/quick/labels/reference/traces/test.parquet", "label_traces test", "generate validation blocks"),
         ("results/quick/labels/reference/review.html", "review_labels", "correct_labels train"),
@@ -272,8 +274,8 @@ def test_methods_are_answered_beside_the_others(finished: Path) -> None:
     jobs = smoke(finished, changed)
     assert jobs["generate test methods"] == 2, "a job a shard"
     assert {"table methods", "score test methods"} <= set(jobs)
-    others = {"pad test", "decode_trajectories train", "label train", "train_detector utaca", "generate test blocks"}
-    assert not others & set(jobs)
+    others = {"pad", "fill train", "decode_trajectories train", "label train", "train_detector utaca"}
+    assert not {*others, "generate test blocks"} & set(jobs)
     fewer = "decode={methods: [full]}"
     assert smoke(finished, fewer) == smoke(finished, fewer, changed), "no point of the run has it"
 
@@ -290,7 +292,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     with edited(source / "judging" / "cas.py"):
         jobs = set(smoke(finished))
         assert {"score validation blocks", "score test blocks"} <= jobs
-        assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & jobs
+        assert not {"pad", "fill train", "decode_trajectories train", "label train", "train_detector utaca"} & jobs
         assert "generate test blocks" not in jobs
     for unused in ("app/main.py", "preflight.py"):
         with edited(source / unused):

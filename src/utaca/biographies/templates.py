@@ -20,10 +20,9 @@ _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 
 class Forms(DataFile):
-    """Patterns of the forms that a date, a place with a region and a firm with a legal form may have in a text."""
+    """Patterns of the forms that a date and a firm with a legal form may have in a text."""
 
     date: Entries[Annotated[str, slots("year month day month_name day_number")]]
-    place: Entries[Annotated[str, slots(once="place region")]]
     firm: Entries[Annotated[str, slots(once="firm")]]
 
 
@@ -44,9 +43,9 @@ class Templates(DataFile):
 templates = partial(read, "biographies/writer.yaml", Templates)
 """The wordings; raises :class:`utaca.errors.UserError` if the file of wordings is malformed."""
 
-_NAMED, _BY_SURNAME = 0.4, 0.5
+_NAMED, _BY_SURNAME = 0.4, 0.25
 """How often a sentence that may begin with a pronoun has a name, and how often a name is the surname."""
-_KINDS = {"birth date": "date", "birth place": "place", "work place": "place", "company": "firm"}
+_KINDS = {"birth date": "date", "company": "firm"}
 _NOTATIONS = ("%Y-%m-%d", "%m/%d/%Y", "%B %d, %Y", "%d %b, %Y", "%d %B %Y")
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
 _OTHERS_PLACE = 4
@@ -78,15 +77,12 @@ def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
 
 
 def in_another_form(attribute: str, value: str, rng: random.Random) -> str:
-    """A value as it is or in another form of a date, a place or a firm, all equally likely."""
+    """A value as it is or in another form of a date or a firm, all equally likely."""
     return rng.choice([value, *forms(attribute, value)])
 
 
 def forms(attribute: str, value: str) -> list[str]:
-    """The forms of a value that ``writer.yaml`` has; none for other values than dates, places and firms.
-
-    A place has them if a region follows its comma, a firm if its name ends in a legal form.
-    """
+    """The forms of a value that ``writer.yaml`` has: of a date, and of a firm whose name ends in a legal form."""
     texts, kind = templates(), _KINDS.get(attribute)
     if kind == "date":
         for notation in _NOTATIONS:
@@ -95,9 +91,6 @@ def forms(attribute: str, value: str) -> list[str]:
                 parts = {"year": f"{day.year:04}", "month": f"{day.month:02}", "day": f"{day.day:02}"}
                 parts |= {"month_name": f"{day:%B}", "day_number": str(day.day)}
                 return [form.format(**parts) for form in texts.forms.date]
-    if kind == "place" and value.count(", ") == 1:
-        place, region = value.split(", ")
-        return [form.format(place=place, region=region) for form in texts.forms.place] if place != region else []
     if kind == "firm":
         name, _, last = value.rpartition(" ")
         if name and last in texts.legal:
