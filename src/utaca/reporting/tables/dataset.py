@@ -29,14 +29,14 @@ GAP = "..."
 def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
     """What the run's documents and detector are, a row an item, beside the paper's."""
     biographies = {Path(path).stem: read(path, "biographies").to_pylist() for path in files["biographies"]}
-    columns = ["n_tokens", "spans"]
+    columns = ["n_tokens", "spans", "text"]
     documents = {Path(path).stem: read(path, "documents", columns).to_pylist() for path in files["documents"]}
     corpus = read(files["corpus"], "corpus", ["title", "synthetic"]).to_pylist()
     rows: list[Row] = []
     for split, people in biographies.items():
         rows += _split(split, people, documents[split], config)
     rows += _attributes(biographies)
-    rows += _examples(biographies)
+    rows += _examples(biographies, documents)
     rows += _articles(corpus)
     rows += _detector([load(path) for path in files["detectors"]])
     return framed(rows, detector=config.detector, run_reader=config.reader.name)
@@ -98,23 +98,38 @@ def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
             yield _row(part, attribute.capitalize(), found.get(attribute), theirs.get(attribute))
 
 
-def _examples(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Row]:
+def _examples(
+    biographies: Mapping[str, Sequence[Mapping[str, Any]]], documents: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> Iterator[Row]:
     for split, (person, *_) in biographies.items():
         part, theirs = f"Example, {SPLITS[split]}", paper.tables().examples[split]
         facts = [summary(fact["attribute"], person["person"], fact["value"]) for fact in person["facts"]]
         yield _row(part, "Summary", " ".join(facts), theirs.summary)
-        yield _row(part, "Biography", shortened(person["sentences"], person["facts"]), theirs.biography)
+        around = fillers(documents[split][0])
+        yield _row(part, "Biography", shortened(person["sentences"], person["facts"], around), theirs.biography)
 
 
-def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]]) -> str:
-    """A biography by its first and last sentence and those that hold a fact's value, amid padding."""
-    parts = [GAP]
+def fillers(document: Mapping[str, Any]) -> tuple[str, str]:
+    """The first and the last sentence of the simple text around a fact; "" where the document has none."""
+    texts = [document["text"][span["start"] : span["end"]] for span in document["spans"] if span["kind"] == "filler"]
+    if not texts:
+        return "", ""
+    return texts[0].partition(". ")[0].rstrip(".") + ".", texts[-1].rpartition(". ")[2]
+
+
+def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], around: tuple[str, str] = ("", "")) -> str:
+    """A biography by its first and last sentence and those that hold a fact's value, amid padding.
+
+    ``around`` are the first and the last sentence of the document around it, as in :func:`fillers`.
+    """
+    first, last = around
+    parts = [*filter(None, [first]), GAP]
     for place, sentence in enumerate(sentences):
         if place in (0, len(sentences) - 1) or any(fact["value"] in sentence for fact in facts):
             parts.append(sentence)
         elif parts[-1] != GAP:
             parts.append(GAP)
-    return " ".join([*parts, GAP])
+    return " ".join([*parts, GAP, *filter(None, [last])])
 
 
 def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

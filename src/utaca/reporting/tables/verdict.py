@@ -47,8 +47,8 @@ ALIKE = 1.5
 BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
-    "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens", "cas_pct",
-    "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct", "gain_all_pct_low",
+    "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens",
+    "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct", "gain_all_pct_low",
     "gain_all_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
 
@@ -147,7 +147,7 @@ class _Comparison:
         if len(within) > 1:
             note = "" if len(within) == len(group) else "of the points within InfLLM's range"
             mean = rows[0] | {"name": f"{name}, mean of {len(within)}", "setting": "mean", "n_points": len(within)}
-            mean |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
+            mean |= dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
             mean |= {"claim": "exploratory", "note": note, "meets": rows[within[0]]["meets"]}
             _Gain.mean([gains[place] for place in within]).put(mean)
             rows.insert(0, mean)
@@ -176,7 +176,7 @@ class _Comparison:
         if not pairs:
             return []
         row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
-        row |= dict.fromkeys(("mtokens", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
+        row |= dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
         own_rate = fmean([point.ratio(*ROLLBACKS) for point, _ in pairs])
         control_rate = fmean([control.ratio(*ROLLBACKS) for _, control in pairs])
         row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
@@ -199,7 +199,7 @@ class _Comparison:
         row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
         row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
         row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.accepted.value))}
-        point.put(row, "mtokens", "cas_pct")
+        point.put(row, "mtokens", "mtokens_with_tentative", "cas_pct")
         row |= {"infllm_cas_pct": 100 * self.curve.at(point).value}
         row["gain_p"] = gain.accepted.p if claim != "exploratory" else NAN
         gain.put(row)
