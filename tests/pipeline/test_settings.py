@@ -115,8 +115,7 @@ corpus: {path: x} => only corpus.source=folder reads it
 detector: mine => detector is 'mine' but must name one of detectors, which are utaca, two_way
 detectors: {mine: {signals: [], embedding: false}} => give it at least one input
 detectors: {mine: {signals: [margins]}} => detectors.mine.signals names 'margins'
-{detectors: {use: evidence, mine: {site: mlp}}, points: {}, decode: {}}
-    => detectors.mine.site is mlp, but trajectories.sites
+{trajectories: {sites: [attention, residual]}} => detectors.mlp.site is mlp, but trajectories.sites
 detectors: {mine: {kind: evidential}} => kind evidential knows two classes
 detectors: {mine: {label: needed, classes: '2'}} => detectors.mine.label is needed
 detectors: {mine: {taken: results/a/detectors/b, start: utaca}}

@@ -48,8 +48,8 @@ BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
     "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens",
-    "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct", "gain_all_pct_low",
-    "gain_all_pct_high", "claim", "gain_p", "note", "over",
+    "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct",
+    "gain_all_pct_low", "gain_all_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
 
 
