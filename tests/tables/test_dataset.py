@@ -39,7 +39,7 @@ TOKENS = {"train": [900, 1100, 1003], "validation": [800], "test": [171_000, 400
 
 
 def files(folder: Path, settings: schema.DetectorSettings, titles: list[str]) -> dataset.Files:
-    made: dict[str, list[str]] = {"biographies": [], "documents": [], "corpus": [], "detectors": []}
+    made: dict[str, list[str]] = {"biographies": [], "documents": [], "corpus": [], "main_detectors": []}
     for split, people in PEOPLE.items():
         rows, documents = [], []
         for number, person in enumerate(people):
@@ -59,8 +59,8 @@ def files(folder: Path, settings: schema.DetectorSettings, titles: list[str]) ->
     for seed in range(2):
         detector = Detector(settings, 24)
         detector.facts = {"steps": 4321}
-        made["detectors"].append(str(folder / f"seed{seed}.safetensors"))
-        detector.save(made["detectors"][-1])
+        made["main_detectors"].append(str(folder / f"seed{seed}.safetensors"))
+        detector.save(made["main_detectors"][-1])
     return made
 
 

@@ -350,7 +350,7 @@ def made_from(table):
         "biographies": [f"{OUT}/biographies/{split}.parquet" for split in SPLITS],
         "documents": [f"{OUT}/documents/{split}.parquet" for split in SPLITS],
         "corpus": [f"{OUT}/corpus.parquet"],
-        "detectors": DETECTORS[SETTINGS.detector],
+        "main_detectors": DETECTORS[SETTINGS.detector],
         "test_documents": [f"{OUT}/documents/test.parquet"],
         "tokenizer": TOKENIZER_FILES,
         "trajectories": [path for split in SPLITS for path in shards(TRAJECTORIES, split)],

@@ -38,7 +38,7 @@ def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
     rows += _attributes(biographies)
     rows += _examples(biographies, documents)
     rows += _articles(corpus)
-    rows += _detector([load(path) for path in files["detectors"]])
+    rows += _detector([load(path) for path in files["main_detectors"]])
     return framed(rows, detector=config.detector, run_reader=config.reader.name)
 
 
