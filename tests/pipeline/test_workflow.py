@@ -235,8 +235,14 @@ def test_a_run_says_what_it_was_made_of_and_is_repeated_from_it(finished: Path) 
 
 def test_the_smallest_scale_alone_shares_the_run(finished: Path) -> None:
     jobs = planned(finished, "results/tables", "--config", "scale=smoke")
-    assert {"report", "generate test blocks"} <= set(jobs)
-    assert not {"pad test", "decode_trajectories train", "label train", "train_detector utaca"} & set(jobs)
+    assert {"report", "detect test"} <= set(jobs), "a detector fewer"
+    assert not {
+        "pad",
+        "generate test blocks",
+        "decode_trajectories train",
+        "label train",
+        "train_detector utaca",
+    } & set(jobs)
     assert not {"table methods", "table ood", "table calibration"} & set(jobs)
 
 
@@ -256,7 +262,7 @@ def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     judged += ["human", "cas_cases", "human_points", "methods", "ood", "calibration"]
     assert set(smoke(finished, "judge=gpt_oss_120b")) == {
         *["run_config", "manifest", "review_scores"],
-        *["score validation blocks", "score test blocks", "score test methods"],
+        *["score validation blocks", "score test blocks", "score test methods", "score_replays"],
         *["view_traces validation", "view_traces test", "report", "results/tables"],
         *(f"table {table}" for table in [*judged, "endpoints", "labels", "resources"]),
         *(f"figure {figure}" for figure in FIGURES),

@@ -302,7 +302,7 @@ def shown(name):
     }
     parts = keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
     # Which points such a table shows, and what they are called.
-    if theme in ("detection", "judging") and {"test_answers", "judged"} & {*ENTRIES[name].files}:
+    if theme in ("detection", "judging") and {"test_answers", "judged", "trace_labels"} & {*ENTRIES[name].files}:
         parts = (*parts, "detector", "points", "decode")
     settings = {key: IDENTITY[key] for key in parts}
     if theme == "judging":

@@ -32,7 +32,6 @@ THEMES: Mapping[str, str] = {
     "data": "Data set",
     "generation": "Generation",
     "detection": "Detection",
-    "decisions": "Single decisions",
     "methods": "Other methods",
     "judging": "Labels, scores, endpoints",
     "resources": "Resources",
