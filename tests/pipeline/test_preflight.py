@@ -31,6 +31,12 @@ def in_the_checkout(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
 
 
+@pytest.fixture(autouse=True)
+def without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that is not there is asked once, not six times with pauses of 23 seconds in all."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
 @pytest.fixture
 def settings(root: Path) -> schema.Config:
     return load(compose({"scale": "smoke"}, root))
