@@ -5,7 +5,6 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
-from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
 from utaca.generation.kept import Kept
 from utaca.generation.points import PointDetector, decode_points
@@ -23,10 +22,7 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
     points = [build(schema.OperatingPoint, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
-    detectors = {
-        label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
-        for label, (variant, seed, path) in params.triggers.items()
-    }
+    detectors = {label: PointDetector.read(*about) for label, about in params.triggers.items()}
     for detector, (variant, _, path) in zip(detectors.values(), params.triggers.values(), strict=True):
         if variant in params.taken:
             taken = build(schema.DetectorSettings, params.taken[variant])

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import torch
 
-from utaca.detection.detector import load as load_detector
 from utaca.generation.points import PointDetector, decode_points
 from utaca.methods import method_of
 from utaca.readers.load import load as load_reader
@@ -22,10 +21,7 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
     points = [build(schema.OperatingPoint, point) for point in params.points]
     methods = {point.label: method_of(point, params.methods) for point in points}
-    detectors = {
-        label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
-        for label, (variant, seed, path) in params.triggers.items()
-    }
+    detectors = {label: PointDetector.read(*about) for label, about in params.triggers.items()}
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.

@@ -3,7 +3,6 @@
 import pyarrow as pa
 import torch
 
-from utaca.detection.detector import load as load_detector
 from utaca.generation.answers import ask
 from utaca.generation.points import PointDetector, decode_points
 from utaca.methods import method_of
@@ -20,10 +19,7 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
     points = [build(schema.OperatingPoint, point) for point in params.points]
     methods = {point.label: method_of(point, {}) for point in points}
-    detectors = {
-        label: PointDetector(load_detector(path), fingerprint("", [path]), variant, seed)
-        for label, (variant, seed, path) in params.triggers.items()
-    }
+    detectors = {label: PointDetector.read(*about) for label, about in params.triggers.items()}
     documents = rows(files.documents, "documents")[: params.number]
     asked = [ask(reader, document) for document in documents]
     settings = digest(dict(params.items()) | {"dtype": reader.settings.dtype})

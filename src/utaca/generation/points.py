@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
-from utaca.detection.detector import Detector
+from utaca.detection.detector import Detector, load
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.generation.kept import Kept
@@ -37,6 +37,11 @@ class PointDetector:
     digest: str
     variant: str
     seed: int
+
+    @classmethod
+    def read(cls, variant: str, seed: int, path: str) -> Self:
+        """The detector in the file ``path``, which has this variant and seed."""
+        return cls(load(path), fingerprint("", [path]), variant, seed)
 
 
 @dataclass

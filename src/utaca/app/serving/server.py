@@ -43,8 +43,8 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
 class Server(uvicorn.Server):
     """The HTTP server of a reader; on SIGTERM or SIGINT, it takes no more requests, and answers end or get an error.
 
-    Raises :class:`UserError` if the default decoding options are invalid, or if the reader reads a document anew for
-    every budget, which answers to many clients cannot share.
+    Raises :class:`UserError` if the default decoding options are invalid, or if the reader reads a document once
+    for each budget, which answers to many clients cannot share.
     """
 
     def __init__(self, reader: Reader, settings: ServerSettings) -> None:
