@@ -1,7 +1,9 @@
 """Shared fixtures: a copy of the checkout to run the workflow in."""
 
 import shutil
+import threading
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def root() -> Path:
     """The checkout under test."""
     return ROOT
+
+
+@pytest.fixture
+def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    """Host and port of the running rules."""
+    from serving import wait
+
+    from utaca.judging.rules.server import run
+
+    servers: list[ThreadingHTTPServer] = []
+    monkeypatch.setattr(ThreadingHTTPServer, "service_actions", lambda server: servers.append(server))
+    thread = threading.Thread(target=run, args=("127.0.0.1", 0))
+    thread.start()
+    wait(lambda: servers)
+    yield servers[0].server_address[:2]
+    servers[0].shutdown()
+    thread.join()
 
 
 @pytest.fixture(scope="session")

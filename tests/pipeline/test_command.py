@@ -5,11 +5,8 @@ import json
 import os
 import runpy
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +19,7 @@ from conftest import ROOT
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from pypdf import PdfReader, PdfWriter
-from serving import DOCUMENT, QUESTION, wait
+from serving import DOCUMENT, QUESTION
 from typer.main import get_command
 
 import utaca
@@ -32,7 +29,6 @@ from utaca.app.main import app
 from utaca.decoding.triggers import Margin
 from utaca.generation import kept
 from utaca.judging.rules import tasks
-from utaca.judging.rules.server import run as run_rules
 from utaca.readers.load import Reader
 
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
@@ -326,19 +322,6 @@ def test_an_interrupt_and_a_broken_pipe_end_quietly(prepared: Path, monkeypatch:
     assert ended.value.code == 0
 
 
-@pytest.fixture
-def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
-    """Host and port of the running rules."""
-    servers: list[ThreadingHTTPServer] = []
-    monkeypatch.setattr(ThreadingHTTPServer, "service_actions", lambda server: servers.append(server))
-    thread = threading.Thread(target=run_rules, args=("127.0.0.1", 0))
-    thread.start()
-    wait(lambda: servers)
-    yield servers[0].server_address
-    servers[0].shutdown()
-    thread.join()
-
-
 def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, int]) -> None:
     facts = {"attribute": "birth place", "prediction": "Rome."}
     task = {"task": "score", "question": "Birth place?", "reference": "Rome"} | facts
@@ -353,18 +336,18 @@ def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, in
         (f"check-endpoint --base-url {address} --model utaca-reference", 0, f"{address}: model utaca-ref"),
         ("check-endpoint reference", 0, "reference: model utaca-reference answers."),
         ("check-endpoint --base-url http://127.0.0.1:9/v1 --model a/b", 2, "http://127.0.0.1:9/v1 cannot be reached"),
-        (f"serve-rules --port {rules[1]}", 2, f"--port {rules[1]} cannot be listened on"),
+        (f"serve-rules --port {rules[1]}", 2, f"port {rules[1]} is in use; choose another with --port"),
         ("serve-rules --port 65536", 2, "65535"),
-        (f"serve --reader tiny --port {rules[1]}", 2, f"127.0.0.1:{rules[1]} cannot be listened on; name another"),
+        (f"serve --reader tiny --port {rules[1]}", 2, f"port {rules[1]} is in use; choose another with --port"),
     ):
         done = typed(*words.split())
         assert (done.exit_code, said in done.output) == (status, True), words
-    with pytest.raises(openai.NotFoundError, match="there is no model other"):
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
         client.chat.completions.create(model="other", messages=messages)
     for body in ([], {"model": "utaca-reference", "messages": []}):
         with pytest.raises(openai.BadRequestError, match="must be a JSON object"):
             client.post("/chat/completions", body=body, cast_to=object)
-    with pytest.raises(openai.NotFoundError, match="there is no /v1/embeddings"):
+    with pytest.raises(openai.NotFoundError, match="POST /v1/embeddings: Not Found"):
         client.post("/embeddings", cast_to=object)
 
 

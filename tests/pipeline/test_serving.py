@@ -162,7 +162,7 @@ def test_a_worker_answers_no_more_than_parallel_at_once_and_reads_no_part_twice(
 
 BAD = [
     (b"{", 400, "not JSON"),
-    (b"[]", 400, "an object"),
+    (b"[]", 400, "not a JSON object"),
     ({"model": "tiny"}, 400, "messages"),
     (chat(model="gpt-4"), 404, "no model 'gpt-4'"),
     (chat(tools=[{"type": "function"}]), 400, "tools is not supported"),
@@ -197,7 +197,7 @@ def test_other_mistakes_are_sentences_too(server: Server, monkeypatch: pytest.Mo
     assert (status, answer["error"]["code"]) == (413, "body_too_large")
     assert post(server, chat("short"), **{"Content-Type": "text/plain"})[0] == 400
     assert post(server, {}, "/v1/embeddings")[0] == 404
-    assert get(server, "/", Host="attacker.example")[0] == 400
+    assert get(server, "/", Host="attacker.example")[0] == 421
     monkeypatch.setattr(servers, "Reply", None)
     assert "the request failed (TypeError)" in post(server, chat("short"))[1]["error"]["message"]
 

@@ -104,7 +104,7 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
             blocks = parsed.blocks
             raise UserError(f"trigger {trigger} tries {blocks} blocks, but must try fewer than the budget, {most}")
         return parsed
-    if match := re.fullmatch(r"margin(?:\.(\d+(?:\.\d+)?))?", trigger):
+    if match := re.fullmatch(r"margin(?:\.([0-9]{1,9}(?:\.[0-9]{1,9})?))?", trigger):
         return Margin(float(match[1] or MARGINS.get(reader.settings.name, MARGIN)))
     shipped = detectors(reader.identity)
     path = shipped.get(trigger) or (Path(trigger) if trigger.endswith(".safetensors") else None)

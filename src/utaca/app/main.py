@@ -80,14 +80,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _address(host: str) -> str:
-    """``host``, if it names an address: the system takes an empty one for every address, which opens the server."""
-    if not host.strip():
-        raise UserError("--host is empty; name an address, as 127.0.0.1, or 0.0.0.0 for every address of this machine")
-    return host.strip()
-
-
-HOST = typer.Option(help="Address to listen on; 0.0.0.0: all of them.", callback=_address)
+HOST = typer.Option(help="Address to listen on; 0.0.0.0: all of them.")
 
 
 @app.callback()
@@ -172,11 +165,19 @@ def serve(
     except ModuleNotFoundError as error:
         raise UserError(f"utaca serve needs {error.name}; install it: pip install 'utaca[serve]'") from None
     import utaca
+    from utaca.listening import bound
 
+    room = None if memory is None else bytes_of(memory)
+    key = os.environ.get("UTACA_API_KEY")
+    if key == "":
+        raise UserError("UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key")
+    server.check_key(key or "")
+    # Before the weights are loaded, which may take minutes.
+    sockets = bound(host, port)
     loaded = utaca.load_reader(reader)
-    room, key = None if memory is None else bytes_of(memory), os.environ.get("UTACA_API_KEY", "")
     choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
-    server.serve(loaded, ServerSettings(name or loaded.settings.name, host, port, room, parallel, key, **choice))
+    settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, key or "", **choice)
+    server.serve(loaded, settings, sockets)
 
 
 @app.command()

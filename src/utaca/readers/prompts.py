@@ -143,7 +143,8 @@ class Prompts:
         self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
 
     def _encoded(self, text: str) -> Encoding:
-        return self._tokenizer.encode(whole_characters(text), add_special_tokens=False)
+        # A batch: Tokenizer.encode keeps all other threads of the process waiting, for seconds on a long document.
+        return self._tokenizer.encode_batch([whole_characters(text)], add_special_tokens=False)[0]
 
     def text(self, text: str) -> list[int]:
         """Encode a text by itself."""

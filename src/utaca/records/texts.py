@@ -58,8 +58,13 @@ def parsed(text: str, where: str, mend: str) -> Any:
     try:
         found = json.loads(text)
         return json.loads(whole_characters(json.dumps(found, ensure_ascii=False))) if _HALF.search(text) else found
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON ({getattr(error, 'msg', error)}); {mend}") from error
+    except RecursionError as error:
+        raise UserError(f"{where} is JSON that is nested too deep; {mend}") from error
+    except json.JSONDecodeError as error:
+        place = f"{error.msg} at line {error.lineno}, column {error.colno}"
+        raise UserError(f"{where} is not JSON ({place}); {mend}") from error
+    except ValueError as error:  # a number of more digits than Python reads
+        raise UserError(f"{where} holds a number of more than 4,300 digits; {mend}") from error
 
 
 def checked(kind: type[T], value: Any, where: str, mend: str) -> T:

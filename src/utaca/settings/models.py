@@ -24,20 +24,23 @@ _MEANINGS, _INSTEAD = (
     for name in ("schema.yaml", "models.yaml")
 )
 
+# Python refuses to read numbers of thousands of digits.
+_WHOLE, _FRACTION = re.compile(r"-?[0-9]{1,1000}"), re.compile(r"-?[0-9]{1,1000}\.[0-9]{1,1000}")
+
 
 def as_number(value: Any) -> Any:
     """Convert the text of a whole number, as the command line gives in nested keys, to int; ValueError for booleans."""
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?\d+", value) else value
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(each) for each in value]
-    if isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?", value):
-        return float(value) if "." in value else int(value)
-    return value
+    if isinstance(value, str) and _FRACTION.fullmatch(value):
+        return float(value)
+    return as_number(value) if isinstance(value, str) else value
 
 
 def _distinct(values: list[Any]) -> list[Any]:

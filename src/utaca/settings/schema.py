@@ -234,7 +234,9 @@ class EndpointSettings:
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
-POLICY = r"(set|sub)\.([1-9]\d*)"
+NUMBER = r"[1-9][0-9]{0,8}"
+"""Regular expression for the number in a policy or trigger; Python refuses to read one of thousands of digits."""
+POLICY = rf"(set|sub)\.({NUMBER})"
 """Regular expression for an update policy in the config."""
 
 
@@ -275,7 +277,7 @@ def trigger_parts(text: str) -> tuple[str, int] | None:
 
     None for any other text, which names a variant of the detector.
     """
-    match = re.fullmatch(r"(agreement|every(?=\.)|never(?!\.))(?:\.([1-9]\d*))?", text)
+    match = re.fullmatch(rf"(agreement|every(?=\.)|never(?!\.))(?:\.({NUMBER}))?", text)
     return (match[1], int(match[2] or 0)) if match else None
 
 

@@ -73,7 +73,7 @@ class Reply:
             "system_fingerprint": reader.identity,
         }
         tell = lambda number, event: loop.call_soon_threadsafe(self._events.put_nowait, (number, event))  # noqa: E731
-        self._jobs = [Job(order, partial(tell, number)) for number, order in enumerate(orders)]
+        self._jobs = [Job(order, partial(tell, number), request=self) for number, order in enumerate(orders)]
         worker.submit(self._jobs)
 
     async def _happenings(self) -> AsyncIterator[tuple[int, Progress | Piece]]:

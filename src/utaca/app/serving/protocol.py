@@ -12,14 +12,18 @@ The split of a plain prompt changes none of its tokens. In a chat, the text from
 in the pipeline: a tokenizer may have one token for a full stop and a blank line.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from secrets import randbits
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
+from pydantic_core import PydanticCustomError
 
 from utaca.app.answering import FIXED, choose
 from utaca.decoding.options import Sampling
@@ -28,7 +32,19 @@ from utaca.errors import UserError
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import written
-from utaca.records.texts import whole_characters
+from utaca.records.texts import parsed, whole_characters
+
+STOPS = 256
+"""Most stop texts of a request: each token of its answer is compared with all of them, while other answers wait."""
+PROMPTS = 1024
+"""Most prompts of a request."""
+MESSAGES = 4096
+"""Most messages of a request, and most parts of a message."""
+_LONGEST = 1000
+"""Most characters of an error's message, which may quote what a client sent: of a longer one, both ends are sent."""
+_TEXT, _LIST, _TOKENS, _LISTS = _TAGS = "(text)", "(list)", "(tokens)", "(lists)"
+_BLANK_LINE = re.compile(r"(?:\r\n|\n|\r(?!\n))(?=[ \t]*(?:\r\n|\n|\r))")
+"""The end of a line that a blank line follows, which may hold spaces and tabs."""
 
 # Parameters that change an answer and are not supported, each with the values that change nothing.
 _UNSUPPORTED: dict[str, tuple[Any, ...]] = {
@@ -42,11 +58,25 @@ Places = Sequence[tuple[int, int, int]]
 
 
 class Fault(Exception):  # noqa: N818
-    """An error in OpenAI's format: a sentence, the HTTP status, an error code, and the name of the wrong parameter."""
+    """An error in OpenAI's format: a sentence, the HTTP status, an error code, the name of the wrong parameter.
 
-    def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None) -> None:
-        super().__init__(message)
-        self.status, self.code, self.param = status, code, param
+    ``headers`` are those of the response.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 400,
+        code: str | None = None,
+        param: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        half = _LONGEST // 2
+        super().__init__(message if len(message) <= _LONGEST else f"{message[:half]} ... {message[-half:]}")
+        self.status = status
+        self.code = code
+        self.param = param
+        self.headers = dict(headers or {})
 
     @property
     def body(self) -> dict[str, Any]:
@@ -55,21 +85,82 @@ class Fault(Exception):  # noqa: N818
 
 
 class _Model(pydantic.BaseModel):
+    """An object of a request. A key whose value is null counts as left out: many clients send unset options so."""
+
     model_config = pydantic.ConfigDict(strict=True, extra="ignore")
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def _without_nulls(cls, value: Any, validate: Callable[[Any], Any]) -> Any:
+        if isinstance(value, dict):
+            value = cls._prepared({key: each for key, each in value.items() if each is not None})
+        return validate(value)
+
+    @classmethod
+    def _prepared(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """The object to validate, in place of ``value``; raises PydanticCustomError if it is none of this protocol."""
+        return value
+
+
+def _wrong(sentence: str, **values: Any) -> PydanticCustomError:
+    """An error whose sentence goes on from the place of the wrong value, as "messages.0 is ..."."""
+    return PydanticCustomError("wrong", sentence, values)
 
 
 class _Part(_Model):
-    type: Literal["text"]
+    """A part of a message's content; a refusal is what an assistant said in place of a text."""
+
+    type: Literal["text", "refusal"]
     text: str
+
+    @classmethod
+    def _prepared(cls, value: dict[str, Any]) -> dict[str, Any]:
+        kind = value.get("type")
+        if isinstance(kind, str) and kind not in ("text", "refusal"):
+            raise _wrong("is of type {kind}, and this server reads only parts of type text", kind=kind)
+        return value | {"text": value["refusal"]} if kind == "refusal" and "refusal" in value else value
+
+
+def _one_or_several(value: Any) -> str:
+    return _LIST if isinstance(value, list) else _TEXT
+
+
+# A union's branch is chosen by the value's type, so that an error is about that branch and no other.
+_Content = Annotated[
+    Annotated[str, pydantic.Tag(_TEXT)]
+    | Annotated[list[_Part], pydantic.Field(max_length=MESSAGES), pydantic.Tag(_LIST)],
+    pydantic.Discriminator(_one_or_several),
+]
+_Stop = Annotated[
+    Annotated[str, pydantic.Tag(_TEXT)] | Annotated[list[str], pydantic.Field(max_length=STOPS), pydantic.Tag(_LIST)],
+    pydantic.Discriminator(_one_or_several),
+]
 
 
 class _Message(_Model):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[_Part]
+    content: _Content
+
+    @classmethod
+    def _prepared(cls, value: dict[str, Any]) -> dict[str, Any]:
+        role = value.get("role")
+        if role in ("tool", "function"):
+            raise _wrong("is of role {role}, but this server calls no tools; leave such messages out", role=role)
+        for key in ("tool_calls", "function_call", "audio"):
+            if value.get(key):
+                raise _wrong("has {key}, which this server does not support; leave it out", key=key)
+        # The turn of an assistant that said nothing, or that refused to.
+        return {"content": value.get("refusal", "")} | value if role == "assistant" else value
+
+    @property
+    def sent(self) -> list[str]:
+        """The texts of the content as they were sent."""
+        return [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
 
     @property
     def parts(self) -> list[str]:
-        return [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        """The texts of the content; every line ends in LF, as in documents that ``utaca ask`` reads."""
+        return [text.replace("\r\n", "\n").replace("\r", "\n") for text in self.sent]
 
 
 class _Utaca(_Model):
@@ -98,18 +189,36 @@ class CompletionRequest(_Model):
     temperature: float | None = pydantic.Field(None, ge=0, le=2)
     top_p: float | None = pydantic.Field(None, gt=0, le=1)
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: _Stop | None = None
     utaca: _Utaca = _Utaca()
 
 
 class ChatRequest(CompletionRequest):
-    messages: list[_Message] = pydantic.Field(min_length=1)
+    messages: list[_Message] = pydantic.Field(min_length=1, max_length=MESSAGES)
     logprobs: bool | None = None
     top_logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
 
 
+def _kind_of_prompt(value: Any) -> str:
+    if not isinstance(value, list):
+        return _TEXT
+    first = value[0] if value else None
+    return _LIST if isinstance(first, str) else _LISTS if isinstance(first, list) else _TOKENS
+
+
+_Filled = pydantic.Field(min_length=1)
+_Several = pydantic.Field(min_length=1, max_length=PROMPTS)
+_Prompt = Annotated[
+    Annotated[str, _Filled, pydantic.Tag(_TEXT)]
+    | Annotated[list[str], _Several, pydantic.Tag(_LIST)]
+    | Annotated[list[int], _Filled, pydantic.Tag(_TOKENS)]
+    | Annotated[list[list[int]], _Several, pydantic.Tag(_LISTS)],
+    pydantic.Discriminator(_kind_of_prompt),
+]
+
+
 class PlainRequest(CompletionRequest):
-    prompt: str | list[str] | list[int] | list[list[int]] = pydantic.Field(min_length=1)
+    prompt: _Prompt
     max_tokens: int | None = pydantic.Field(None, ge=0)
     logprobs: int | None = pydantic.Field(None, ge=0, le=TOP)
     echo: bool | None = None
@@ -140,10 +249,13 @@ class Order:
         """Whether log-probabilities of the prompt's tokens are sent."""
         return bool(self.echo) and self.logprobs is not None
 
-    @property
-    def key(self) -> tuple[tuple[int, ...], bool]:
-        """Key of the stored document: a scored document has another key than an unscored one with equal tokens."""
-        return self.document, self.scored
+    @cached_property
+    def key(self) -> tuple[bytes, bool]:
+        """Key of the stored document: a scored document has another key than an unscored one with equal tokens.
+
+        It holds a digest of the tokens: the worker looks it up between two tokens, for each order that waits.
+        """
+        return hashlib.sha256(array("q", self.document)).digest(), self.scored
 
 
 @dataclass(frozen=True)
@@ -168,12 +280,12 @@ class ServerSettings:
 def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) -> tuple[Any, list[Order]]:
     """Parse a body into a request and its orders, one per prompt; raises :class:`Fault` if the request is invalid."""
     try:
-        request: Any = (ChatRequest if chat else PlainRequest).model_validate_json(body)
+        request: Any = (ChatRequest if chat else PlainRequest).model_validate(_json(body))
     except pydantic.ValidationError as error:
         raise _fault(error) from None
     for name, neutral in _UNSUPPORTED.items():
-        value = (request.model_extra or {}).get(name)
-        if value is not None and value not in neutral:
+        extra = request.model_extra or {}
+        if name in extra and extra[name] not in neutral:
             raise Fault(f"{name} is not supported by this server; leave it out", param=name)
     check_model(request.model, settings)
     try:
@@ -197,11 +309,25 @@ def check_model(name: str, settings: ServerSettings) -> None:
 
 def _fault(error: pydantic.ValidationError) -> Fault:
     """The first error in a request's body, as a sentence."""
-    first = error.errors(include_url=False, include_context=False)[0]
-    if first["type"] == "json_invalid":
-        return Fault(f"the body is not JSON: {first['msg'].removeprefix('Invalid JSON: ')}", code="invalid_json")
-    place = ".".join(str(part) for part in first["loc"])
-    return Fault(f"{place or 'the body'}: {first['msg']}", param=place or None)
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(str(part) for part in first["loc"] if part not in _TAGS)
+    between = " " if first["type"] == "wrong" else ": "
+    return Fault(f"{place or 'the body'}{between}{first['msg']}", param=place or None)
+
+
+def _json(body: bytes) -> Any:
+    """The JSON value of a body. Half a character, as of an emoji that a client cut, becomes U+FFFD."""
+    try:
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Fault("the body is not UTF-8 text; send JSON in UTF-8", code="invalid_json") from None
+    try:
+        found = parsed(text, "the body", "send a JSON object")
+    except UserError as error:
+        raise Fault(str(error), code="invalid_json") from None
+    if not isinstance(found, dict):
+        raise Fault("the body is not a JSON object; send one with model and messages, or model and prompt")
+    return found
 
 
 def _order(
@@ -268,10 +394,8 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
     roles = ["system" if message.role == "developer" else message.role for message in messages]
     texts = [SEPARATOR.join(message.parts) for message in messages]
     rendered, starts = reader.prompts.conversation(list(zip(roles, texts, strict=True)))
-    if len(messages[-1].parts) > 1:
-        line = len(texts[-1]) - len(messages[-1].parts[-1]) - len(SEPARATOR)
-    else:
-        line = texts[-1].rstrip().rfind(SEPARATOR)
+    *before, last = messages[-1].parts or [""]
+    line = len(SEPARATOR.join(before)) if before else _last_blank_line(last.rstrip())
     if line > 0:
         cut = starts[-1] + line
     elif len(messages) > 1:
@@ -284,13 +408,19 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
     if cut:
         tokens = tokens + reader.prompts.behind_text(rendered[cut:])
     offsets = reader.prompts.with_offsets(head)[1][:count] if placed else ()
-    return tokens, count, _places(offsets, starts, [len(text) for text in texts])
+    places = _places(offsets, starts, [len(text) for text in texts])
+    return tokens, count, _as_sent(places, [SEPARATOR.join(message.sent) for message in messages])
+
+
+def _last_blank_line(text: str) -> int:
+    """Where a text is split at its last blank line: the end of the line before it, in characters; -1: there is none."""
+    return max((match.start() for match in _BLANK_LINE.finditer(text)), default=-1)
 
 
 @lru_cache(maxsize=4)
 def _tokens(prompts: Prompts, text: str) -> list[int]:
     """Token ids of a rendered conversation; cached, because clients send several questions about one long document."""
-    return prompts.with_offsets(text)[0]
+    return prompts.text(text)
 
 
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
@@ -317,10 +447,23 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
         raise UserError("the prompt must have at least two tokens; write more")
     pieces = [written(reader.tokenizer, token) for token in tokens]
     text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
-    line = text.rfind(SEPARATOR)
+    line = _last_blank_line(text)
     ends = accumulate(map(len, pieces))
     count = next(number for number, end in enumerate(ends) if end > line) if line > 0 else 0
     return tokens, count or len(tokens) - 1
+
+
+def _as_sent(places: Places, sent: Sequence[str]) -> Places:
+    """Places in messages as they were ``sent``, from places in messages all of whose lines end in LF."""
+    kept = {
+        number: [at for at, character in enumerate(text) if character != "\r" or text[at + 1 : at + 2] != "\n"]
+        for number, text in enumerate(sent)
+        if "\r\n" in text
+    }
+    return [
+        (number, kept[number][first], kept[number][end - 1] + 1) if number in kept else (number, first, end)
+        for number, first, end in places
+    ]
 
 
 @dataclass

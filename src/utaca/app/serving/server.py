@@ -3,10 +3,12 @@
 import asyncio
 import hmac
 import logging
+import re
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,10 +20,10 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utaca import pages
 from utaca.app.answering import choose
@@ -29,25 +31,34 @@ from utaca.app.serving.answers import Metrics, Reply
 from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
 from utaca.app.serving.worker import Worker
 from utaca.errors import UserError
+from utaca.listening import bound, is_loopback, refused, url
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_memory
 from utaca.settings.schema import OWN
 
 BODY = 32 << 20
 """Most bytes of a request's body."""
+MISDIRECTED = 421
+"""Status of a request whose Host header names another machine."""
 GRACE_S = 10.0
 """Seconds that unfinished answers have to end after the signal that stops the server."""
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+KEY = re.compile(r"[!-~]+")
+"""What an API key may be made of: printable ASCII without spaces, as HTTP headers carry it."""
 
 
 class Server(uvicorn.Server):
     """The HTTP server of a reader; on SIGTERM or SIGINT, it takes no more requests, and answers end or get an error.
 
-    Raises :class:`UserError` if the default decoding options are invalid, or if the reader reads a document once
-    for each budget, which answers to many clients cannot share.
+    ``sockets`` are those of its address, as :func:`utaca.listening.bound` gives them; None: it takes the address of the
+    settings. Raises :class:`UserError` if the address cannot be taken, if no client could send the API key, if the
+    default decoding options are invalid, or if the reader reads a document once for each budget, which answers to many
+    clients cannot share.
     """
 
-    def __init__(self, reader: Reader, settings: ServerSettings) -> None:
+    def __init__(
+        self, reader: Reader, settings: ServerSettings, sockets: Sequence[socket.socket] | None = None
+    ) -> None:
+        check_key(settings.api_key)
         if reader.settings.memory.prefill_budget == OWN:
             raise UserError(
                 "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads it once for "
@@ -60,10 +71,16 @@ class Server(uvicorn.Server):
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
         shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
+        self._sockets = bound(settings.host, settings.port) if sockets is None else list(sockets)
+        self.local = all(is_loopback(each.getsockname()[0]) for each in self._sockets)
         options = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
         # A client that neither sends nor reads further must not keep an ending server.
         options["timeout_graceful_shutdown"] = 2 * GRACE_S
         super().__init__(uvicorn.Config(self.application(), settings.host, settings.port, **options))
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until :meth:`end` or a signal."""
+        super().run(self._sockets if sockets is None else sockets)
 
     def application(self) -> Starlette:
         """The routes."""
@@ -77,23 +94,24 @@ class Server(uvicorn.Server):
             Route("/v1/completions", partial(self.complete, chat=False), methods=["POST"]),
         ]
         # Against DNS rebinding: a web page of another site must not reach a server on loopback by the site's name.
-        hosts = LOOPBACK if self.settings.host in LOOPBACK else ["*"]
+        guards = [Middleware(_OwnHost, server=self)] if self.local else []
         return Starlette(
             routes=routes,
-            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=hosts)],
+            middleware=guards,
             exception_handlers={Fault: self.fault, HTTPException: self.fault, Exception: self.fault},
         )
 
     async def fault(self, request: Request, error: Exception) -> Response:
         """The response to an error, in OpenAI's format."""
         if isinstance(error, HTTPException):
-            error = Fault(f"{request.method} {request.url.path}: {error.detail}", error.status_code)
+            sentence = f"{request.method} {request.scope['path']}: {error.detail}"
+            error = Fault(sentence, error.status_code, headers=error.headers)
         elif not isinstance(error, Fault):
             error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
         # An address that a client makes up is no label: their number would have no bound.
-        path = "" if error.status == 404 or request.path_params else request.url.path
-        self.metrics.requests.labels(path, error.status).inc()
-        headers = {"Retry-After": "1"} if error.status == 503 else {}
+        known = error.status not in (404, MISDIRECTED) and not request.path_params
+        self.metrics.requests.labels(request.scope["path"] if known else "", error.status).inc()
+        headers = error.headers | ({"Retry-After": "1"} if error.status == 503 else {})
         return JSONResponse(error.body, error.status, headers)
 
     async def page(self, _request: Request) -> Response:
@@ -116,9 +134,13 @@ class Server(uvicorn.Server):
         return JSONResponse(model)
 
     def _authorise(self, request: Request) -> None:
-        key, shown = self.settings.api_key, request.headers.get("authorization", "")
-        if key and not hmac.compare_digest(shown.encode(), f"Bearer {key}".encode()):
-            raise Fault("the API key is missing or wrong; send Authorization: Bearer KEY", 401, "invalid_api_key")
+        if not self.settings.api_key:
+            return
+        scheme, _, shown = request.headers.get("authorization", "").strip().partition(" ")
+        right = hmac.compare_digest(shown.strip().encode(), self.settings.api_key.encode())
+        if scheme.lower() != "bearer" or not right:
+            sentence = "the API key is missing or wrong; send Authorization: Bearer KEY"
+            raise Fault(sentence, 401, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
     async def complete(self, request: Request, *, chat: bool) -> Response:
         """Answer a request for completions."""
@@ -156,8 +178,9 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self.worker.start()
-            host = f"[{self.settings.host}]" if ":" in self.settings.host else self.settings.host
-            self.address = f"http://{host}:{self.servers[0].sockets[0].getsockname()[1]}"
+            self.address = url(self.settings.host, self._sockets[0].getsockname()[1])
+            if not self.settings.api_key and not self.local:
+                print("UTACA_API_KEY is not set: whoever reaches this machine can ask.", flush=True)
             print(
                 f"{self.settings.name} answers at {self.address}/v1, with a page at {self.address}; Ctrl+C ends it.",
                 flush=True,
@@ -166,6 +189,10 @@ class Server(uvicorn.Server):
 
 async def _body(request: Request) -> bytes:
     """Read the JSON body of a request; raises :class:`Fault` for another content type or more than BODY bytes."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding != "identity":
+        sentence = f"the body is compressed (Content-Encoding: {coding}); send it uncompressed"
+        raise Fault(sentence, 415, "compressed", headers={"Accept-Encoding": "identity"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
@@ -180,6 +207,38 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
+class _OwnHost:
+    """Refuse requests whose Host header does not name this machine."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self._app = app
+        self._server = server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        host = request.headers.get("host", "")
+        name = re.sub(r":\d*$", "", host)
+        if is_loopback(name) or name.lower() == self._server.settings.host.lower():
+            return await self._app(scope, receive, send)
+        fault = Fault(
+            f"the Host header {host!r} does not name this machine; ask at {self._server.address}, or start the server "
+            "with --host 0.0.0.0",
+            MISDIRECTED,
+            "wrong_host",
+        )
+        response = await self._server.fault(request, fault)
+        return await response(scope, receive, send)
+
+
+def check_key(key: str) -> None:
+    """Raise :class:`UserError` if no client could send a key; "" is none."""
+    if key and not KEY.fullmatch(key):
+        raise UserError(
+            "UTACA_API_KEY holds a space, a line break or a character that is not ASCII, which no client can send; "
+            "set a key of printable ASCII characters"
+        )
+
+
 def _half_of_free(reader: Reader) -> int:
     device = reader.device
     if device.type == "cuda" and reader.settings.memory.storage == "device":
@@ -187,18 +246,15 @@ def _half_of_free(reader: Reader) -> int:
     return (free_memory() or 8 << 30) // 2
 
 
-def serve(reader: Reader, settings: ServerSettings) -> None:
-    """Serve until SIGTERM or SIGINT. Raises :class:`UserError` if the default decoding options are invalid, or if the
-    server cannot listen on the address."""
+def serve(reader: Reader, settings: ServerSettings, sockets: Sequence[socket.socket] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; arguments and errors are those of :class:`Server`."""
     logging.basicConfig(format="%(message)s")
-    server = Server(reader, settings)
+    server = Server(reader, settings, sockets)
     if note := server.choice.note:
         print(note, flush=True)
     try:
         server.run()
-    except SystemExit:
-        raise UserError(
-            f"{settings.host}:{settings.port} cannot be listened on; name another address or port (--host, --port)"
-        ) from None
+    except OSError as error:  # another process took the port after it was bound here
+        raise UserError(refused(settings.host, settings.port, error)) from error
     if server.worker.is_alive():
         server.worker.join()

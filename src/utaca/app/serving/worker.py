@@ -9,6 +9,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -54,10 +55,14 @@ class Piece:
 
 @dataclass(eq=False)
 class Job:
-    """An order that is being carried out; the worker's thread calls ``tell`` with every event of the job."""
+    """An order that is being carried out; the worker's thread calls ``tell`` with every event of the job.
+
+    Jobs of one request have the same ``request``, any object.
+    """
 
     order: Order
     tell: Callable[[Progress | Piece | Fault], None]
+    request: object = field(default_factory=object)
     cached: int = 0
     cancelled: bool = False
     answer: OpenAnswer | None = None
@@ -146,17 +151,33 @@ class Worker(threading.Thread):
             idle, job = False, self._news.get()
             self._waiting += [job] if job else []
 
+    def _in_turn(self) -> list[Job]:
+        """The waiting jobs, in the order in which they may begin.
+
+        Requests take turns, the oldest first; one with many prompts does not keep the others waiting for all of them.
+        """
+        begun = [*self._answering, *([self._reading[0]] if self._reading else [])]
+        share = Counter(job.request for job in begun)
+        places = []
+        for job in self._waiting:
+            share[job.request] += 1
+            places.append((share[job.request], job))
+        return [job for _, job in sorted(places, key=lambda place: place[0])]
+
     def _begin(self) -> None:
         """Begin the answers about documents in memory, and begin to read the next document that is not in memory."""
-        for job in list(self._waiting):
+        unread = []
+        for job in self._in_turn():
             if len(self._answering) >= self._parallel:
                 return
             if stored := self.memories.get(job.order.key):
                 job.cached = len(job.order.document)
                 self._waiting.remove(job)
                 self._answer(job, stored)
-        if self._reading is None and self._waiting:
-            job = self._waiting[0]
+            else:
+                unread.append(job)
+        if self._reading is None and unread:
+            job = unread[0]
             with self._guarded(job):
                 if begun := self.memories.begin(job.order.document, scored=job.order.scored):
                     self._waiting.remove(job)

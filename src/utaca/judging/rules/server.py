@@ -2,27 +2,38 @@
 
 import json
 import re
+import sys
 from contextlib import suppress
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from utaca.errors import UserError
 from utaca.judging.rules import tasks
+from utaca.listening import bound, url
+from utaca.records.texts import parsed
 from utaca.settings.checks import EMBEDDED
 
 _TASK = re.compile(r"```json\n(.*?)\n```", re.DOTALL)
 _READY = '{"ready": true}'
 _UNABLE = "I can only write a biography, label tokens or score an answer, given as a JSON block with its task."
+_MODELS, _CHAT = "/v1/models", "/v1/chat/completions"
+_ALLOWED = {_MODELS: "GET", _CHAT: "POST"}
+_BODY = 32 << 20
+"""Most bytes of a request's body."""
 
 
 def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The chat completion for the last fenced task of the user's messages, or for a client that asks for readiness."""
-    blocks = [block for each in messages if each["role"] == "user" for block in _TASK.findall(each["content"])]
+    texts = [_text(each.get("content")) for each in messages]
+    users = [text for each, text in zip(messages, texts, strict=True) if each["role"] == "user"]
+    blocks = [block for text in users for block in _TASK.findall(text)]
     try:
         content = json.dumps(tasks.answer(json.loads(blocks[-1])), ensure_ascii=False)
-    except (IndexError, ValueError, KeyError, TypeError):
-        content = _READY if _READY in messages[-1]["content"] else _UNABLE
-    read, written = sum(len(each["content"].split()) for each in messages), len(content.split())
+    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
+        content = _READY if _READY in texts[-1] else _UNABLE
+    read = sum(len(text.split()) for text in texts)
+    written = len(content.split())
     return {
         "id": "chatcmpl-rules", "object": "chat.completion", "created": 0, "model": EMBEDDED,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}],
@@ -30,49 +41,98 @@ def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _text(content: Any) -> str:
+    """The text of a message's content: null, a text, or a list of text parts."""
+    if isinstance(content, list):
+        return "\n\n".join(part["text"] for part in content)
+    if not isinstance(content, str | None):
+        raise TypeError
+    return content or ""
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        if self.path.partition("?")[0] != "/v1/models":
-            return self._send(404, _error(f"there is no {self.path}"))
-        self._send(200, {"object": "list", "data": [{"id": EMBEDDED, "object": "model", "owned_by": "utaca"}]})
+        if self._known("GET"):
+            self._send(200, {"object": "list", "data": [{"id": EMBEDDED, "object": "model", "owned_by": "utaca"}]})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.path.partition("?")[0] != "/v1/chat/completions":
-            return self._send(404, _error(f"there is no {self.path}"))
+        # What remains of a body that was not read would be taken for the next request.
+        self.close_connection = True
+        length = self.headers.get("Content-Length", "" if "Transfer-Encoding" in self.headers else "0")
+        if not re.fullmatch(r"[0-9]{1,18}", length):
+            return self.send_error(411, "send the body's length in Content-Length")
+        if int(length) > _BODY:
+            return self.send_error(413, f"the body is longer than {_BODY >> 20} MiB")
+        body = self.rfile.read(int(length))
+        self.close_connection = False
+        if not self._known("POST"):
+            return None
+        if self.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            return self.send_error(415, "the body is compressed; send it uncompressed")
         try:
-            request = json.loads(body)
+            request = parsed(body.decode("utf-8-sig"), "the body", "send a JSON object")
             if request["model"] != EMBEDDED:
-                return self._send(404, _error(f"there is no model {request['model']}; this server has {EMBEDDED}"))
+                name = str(request["model"])[:100]
+                return self.send_error(404, f"there is no model {name!r}; this server has {EMBEDDED}")
             completion = complete(request["messages"])
+        except UserError as error:
+            return self.send_error(400, str(error))
         except (ValueError, LookupError, TypeError, AttributeError):
-            return self._send(400, _error("the body must be a JSON object with model and messages"))
-        self._send(200, completion)
+            return self.send_error(400, "the body must be a JSON object with model and messages of text")
+        return self._send(200, completion)
 
-    def _send(self, status: int, answer: dict[str, Any]) -> None:
-        content = json.dumps(answer, ensure_ascii=False).encode()
+    def _known(self, method: str) -> bool:
+        """Whether the path is one of this server's under ``method``; if not, the error is sent."""
+        path = self.path.partition("?")[0]
+        if _ALLOWED.get(path) == method:
+            return True
+        self.send_error(405 if path in _ALLOWED else 404)
+        return False
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Send an error in OpenAI's format; also those of the base class, as for an unknown method."""
+        allowed = _ALLOWED.get(getattr(self, "path", "").partition("?")[0])
+        if code == HTTPStatus.NOT_IMPLEMENTED and allowed:
+            code, message = 405, None
+        headers = {"Allow": allowed} if code == 405 and allowed else {}
+        self.close_connection = self.close_connection or code in (400, 411, 413, 501)
+        sentence = message or f"{self.command} {self.path[:100]}: {HTTPStatus(code).phrase}"
+        kind = "server_error" if code >= 500 else "invalid_request_error"
+        self._send(code, {"error": {"message": sentence, "type": kind, "param": None, "code": None}}, headers)
+
+    def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Requests are not logged."""
 
 
-def _error(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error"}}
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that left is no fault of this server."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def run(host: str, port: int) -> None:
     """Serve until interrupted (Ctrl-C); port 0 means any free port."""
-    try:
-        server = ThreadingHTTPServer((host, port), _Handler)
-    except OSError as fault:
-        raise UserError(f"--host {host} --port {port} cannot be listened on ({fault.strerror})") from fault
+    first, *others = bound(host, port)
+    for other in others:
+        other.close()
+    server = _Server(first.getsockname(), _Handler, bind_and_activate=False)
+    server.socket.close()
+    server.socket = first
+    server.server_activate()
     with suppress(KeyboardInterrupt), server:
-        print(f"{EMBEDDED} at http://{host}:{server.server_address[1]}/v1", flush=True)
+        print(f"{EMBEDDED} at {url(host, server.socket.getsockname()[1])}/v1", flush=True)
         server.serve_forever()

@@ -1,0 +1,72 @@
+"""The address that a server listens on, checked and taken before anything that takes long."""
+
+import errno
+import ipaddress
+import os
+import socket
+
+from utaca.errors import UserError
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server on ``host``."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
+
+
+def url(host: str, port: int) -> str:
+    """The address of a server, without a path."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Sockets that hold ``port`` of every address that ``host`` names; port 0 is a free one, the same for all.
+
+    Nothing reaches them before the server listens on them. Raises :class:`UserError`, naming ``--host`` or ``--port``,
+    if the address is empty, unknown, of another machine, or in use.
+    """
+    if not host.strip():
+        # The system takes an empty name for every address, which would open the server to all.
+        raise UserError("--host is empty; name an address, as 127.0.0.1, or 0.0.0.0 for every address of this machine")
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0") from error
+    sockets: list[socket.socket] = []
+    for family, kind, protocol, _, address in dict.fromkeys(found):
+        try:
+            each = socket.socket(family, kind, protocol)
+        except OSError:  # this machine has no IPv6
+            continue
+        try:
+            if os.name == "posix":
+                # The port of a server that has just ended is free.
+                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            shared = sockets[0].getsockname()[1] if sockets else port
+            each.bind((address[0], shared, *address[2:]))
+        except OSError as error:
+            each.close()
+            if sockets and error.errno == errno.EADDRNOTAVAIL:
+                continue
+            for other in sockets:
+                other.close()
+            raise UserError(refused(host, port, error)) from error
+        sockets.append(each)
+    if not sockets:
+        raise UserError(f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0")
+    return sockets
+
+
+def refused(host: str, port: int, error: OSError) -> str:
+    """Why an address cannot be taken, and what to do."""
+    if error.errno == errno.EADDRINUSE:
+        return f"port {port} is in use; choose another with --port, or 0 for a free one"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return f"port {port} may not be used by this user; choose one above 1023 with --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0"
+    return f"--host {host} --port {port} cannot be listened on ({error.strerror}); choose another"
