@@ -12,7 +12,8 @@ from typing import Any, TextIO
 import utaca
 from utaca.app import documents
 from utaca.app.answering import Choice, choose
-from utaca.app.cache import Cache, tell
+from utaca.app.cache import Cache
+from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
 from utaca.decoding.triggers import Agreement, Every

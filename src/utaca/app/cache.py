@@ -7,7 +7,6 @@ size with a new entry, the least recently used entries are removed first.
 
 import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -102,8 +101,3 @@ class Cache:
                 return
             path.unlink(missing_ok=True)
             held -= length
-
-
-def tell(sentence: str) -> None:
-    """Show the user a sentence, on standard error."""
-    print(sentence, file=sys.stderr, flush=True)

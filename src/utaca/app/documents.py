@@ -1,45 +1,99 @@
 """Documents from files: plain text, Markdown, HTML and PDF, and standard input."""
 
 import codecs
-import io
-import logging
+import html
 import re
 import sys
-from collections.abc import Sequence
-from html.parser import HTMLParser
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
+from utaca.app.streams import tell
 from utaca.errors import UserError
 
 STDIN = "-"
 SEPARATOR = "\n\n"
 """Separator between the texts of several files."""
-_HTML = (".html", ".htm", ".xhtml")
-_HIDDEN = {"script", "style", "template", "noscript", "title", "svg", "math"}
-_BLOCKS = re.compile(
-    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6r]|"
-    "header|li|main|nav|[ou]l|option|p|pre|section|summary|table|tr|tbody|tfoot|thead"
-)
+_HTML, _XHTML = (".html", ".htm", ".xhtml", ".xht"), (".xhtml", ".xht")
+_PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# What browsers take some declared encodings for: a declaration that is read byte by byte is not in UTF-16.
-_BROWSERS = dict.fromkeys(("iso-8859-1", "latin1", "us-ascii", "ascii"), "cp1252")
-_BROWSERS |= dict.fromkeys(("utf-16", "utf-16le", "utf-16be"), "utf-8")
+_OTHERS = {
+    "an RTF file": re.compile(r"\s*\{\\rtf"),
+    "a PostScript file": re.compile(r"%!PS"),
+    "a web archive or a mail": re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*content-type:\s*multipart/", re.I),
+}
+"""Files of characters whose text is written in a way of their own."""
+_REPLACED = 0.1
+"""The share of characters that are not in the encoding that a page names above which it names a wrong one."""
+_VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
+_SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re.I)
 
 
-def read(paths: Sequence[str | Path]) -> str:
+def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str:
     """The texts of files, joined in their order; ``-`` is standard input.
 
+    ``note`` gets a sentence for each file of which something was left out; by default it goes to standard error.
     Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
     """
     if list(map(str, paths)).count(STDIN) > 1:
         raise UserError("standard input is read once; give --document - once")
-    return SEPARATOR.join(_read(str(path)) for path in paths)
+    texts = []
+    for path in map(str, paths):
+        name = "standard input" if path == STDIN else _on_a_line(path)
+        left_out: list[str] = []
+        texts.append(_read(path, name, left_out))
+        if left_out:
+            note(f"document {name}: {_on_a_line('; '.join(left_out))}.")
+    return SEPARATOR.join(texts)
 
 
-def _read(path: str) -> str:
-    name = "standard input" if path == STDIN else path
+def of_html(page: str, left_out: list[str] | None = None) -> str:
+    """The text that an HTML page shows, with a line or paragraph for each block element and row of a table.
+
+    The list ``left_out`` gets a phrase for each kind of thing that was left out.
+    """
+    text, phrases = _pages().read(page)
+    if left_out is not None:
+        left_out += phrases
+    return text
+
+
+def _pages() -> ModuleType:
+    """The module that reads web pages, whose packages only they need."""
     try:
-        content = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
+        from utaca.app import document_html
+    except ImportError as error:
+        raise UserError(f"a web page is read with {error.name}; run: pip install {error.name}") from error
+    return document_html
+
+
+def _on_a_line(text: str) -> str:
+    """A text without line ends and codes for the terminal, which names of files may have."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "\ufffd", text)
+
+
+def _read(path: str, name: str, left_out: list[str]) -> str:
+    content = _bytes(path, name)
+    # Other bytes may precede the mark; the name tells such a file from a text about PDF.
+    pdf = b"%PDF-" in content[: 1024 if path.lower().endswith(".pdf") else 5]
+    text = _of_pdf(content, name, left_out) if pdf else _of_text(content, name, path.lower(), left_out)
+    if not text.strip():
+        why = "which may be a scan: recognise its text first (OCR)" if pdf else "give another"
+        known = f" ({_on_a_line('; '.join(left_out))})" if left_out and not pdf else ""
+        raise UserError(f"document {name} holds no text{known}; {why}")
+    # The first line keeps its indentation.
+    return re.sub(r"\A(?:[^\S\n]*\n)+", "", text.rstrip())
+
+
+def _bytes(path: str, name: str) -> bytes:
+    try:
+        if path != STDIN:
+            if Path(path).is_char_device():
+                raise UserError(f"document {name} is a device; name a file, or - for standard input")
+            return Path(path).read_bytes()
+        if sys.stdin is None or sys.stdin.closed:
+            raise UserError("standard input is closed; pass a document to it, or name a file")
+        return sys.stdin.buffer.read()
     except IsADirectoryError as error:
         raise UserError(f"document {name} is a folder; name the files in it") from error
     except FileNotFoundError as error:
@@ -47,94 +101,64 @@ def _read(path: str) -> str:
         raise UserError(f"document {name} does not exist; {mend}") from error
     except OSError as error:
         raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
-    # Other bytes may precede the mark; the name tells such a file from a text about PDF.
-    pdf = b"%PDF-" in content[: 1024 if path.lower().endswith(".pdf") else 5]
-    if pdf:
-        text = _of_pdf(content, name)
-    elif path.lower().endswith(_HTML) or re.match(rb"\s*<(!doctype html|html)\b", content[:1000], re.IGNORECASE):
-        text = of_html(_decoded(content, name, _declared(content)))
-    else:
-        text = _decoded(content, name)
-    if not text.strip():
-        why = "which may be a scan: recognise its text first (OCR)" if pdf else "give another"
-        raise UserError(f"document {name} holds no text; {why}")
-    return text.strip()
+    except ValueError as error:  # a zero byte
+        raise UserError(f"document {name} has no name that a file can have; check its path") from error
 
 
-def _decoded(content: bytes, name: str, encoding: str = "utf-8") -> str:
+def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
+    """The text of a file of characters, of a page's what it shows."""
     mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
+    start = (content.decode(_MARKS[mark], errors="replace") if mark else content.decode("latin-1"))[:4096]
+    page = _PAGE.match(start)
+    if page is None and not path.endswith(_HTML):
+        text = _decoded(content, name, _MARKS.get(mark, "utf-8"))
+        if kind := next((kind for kind, form in _OTHERS.items() if form.match(start)), None):
+            raise UserError(f"document {name} is {kind}; save it as UTF-8 text, HTML or PDF")
+        return text
+    declared = None if mark else _pages().declared(content)
+    if declared:
+        text = _as_declared(content, name, declared, left_out)
+    else:
+        text = _decoded(content, name, _MARKS.get(mark, "utf-8"))
+    if path.endswith(_XHTML) or (page and page[1]):
+        # What XML ends at once begins in HTML, and CDATA is a comment in it.
+        text = re.sub(r"<!\[CDATA\[(.*?)\]\]>", lambda data: html.escape(data[1]), text, flags=re.S)
+        text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
+    return of_html(text, left_out)
+
+
+def _decoded(content: bytes, name: str, encoding: str) -> str:
     try:
-        text = content.decode(_MARKS[mark] if mark else encoding)
-    except (UnicodeDecodeError, LookupError) as error:
+        text = content.decode(encoding)
+    except UnicodeDecodeError as error:
         raise UserError(
-            f"document {name} is neither PDF nor text in {encoding.upper()}; save it as UTF-8 text, HTML or PDF"
+            f"document {name} is neither PDF nor text in {encoding.upper().removesuffix('-SIG')}; save it as UTF-8 "
+            "text, HTML or PDF"
         ) from error
+    return _checked(text, name)
+
+
+def _checked(text: str, name: str) -> str:
     if "\0" in text:
         raise UserError(f"document {name} is a binary file; save it as UTF-8 text, HTML or PDF")
     return text.replace("\r\n", "\n")
 
 
-def _declared(content: bytes) -> str:
-    """The encoding that an HTML file declares, as browsers take it; UTF-8 if the file declares none."""
-    match = re.search(rb"""<meta[^>]*charset=["']?([\w-]+)|<\?xml[^>]*encoding=["']([\w-]+)""", content[:2048], re.I)
-    name = (match[1] or match[2]).decode("ascii").lower() if match else "utf-8"
-    return _BROWSERS.get(name, name)
+def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) -> str:
+    """A page in the encoding that it declares."""
+    text, replaced = _pages().decoded(content, encoding)
+    if replaced > _REPLACED * len(text):
+        raise UserError(f"document {name} is not in {encoding.upper()}, which it declares; save it as UTF-8")
+    if replaced:
+        left_out.append(f"{replaced:,} characters that are none of {encoding.upper()} replaced")
+    return _checked(text, name)
 
 
-def of_html(page: str) -> str:
-    """The text that an HTML page shows, with a line or paragraph for each block element and row of a table."""
-    parser = _Shown()
-    parser.feed(page)
-    parser.close()
-    lines = [" ".join(line.split()) for line in "".join(parser.parts).split("\n")]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
-
-
-class _Shown(HTMLParser):
-    """A parser that collects the text of a page that a browser would show."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.parts: list[str] = []
-        self._hidden, self._preformatted = "", False
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in ("td", "th"):
-            self.parts.append(" | ")
-        if not self._hidden and tag in _HIDDEN:
-            self._hidden = tag
-        self._end_line(tag, begun=True)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == self._hidden:
-            self._hidden = ""
-        self._end_line(tag, begun=False)
-
-    def _end_line(self, tag: str, *, begun: bool) -> None:
-        if _BLOCKS.fullmatch(tag):
-            self.parts.append("\n")
-        if tag == "pre":
-            self._preformatted = begun
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            # A line end in the source is only a space, but in preformatted text; block elements begin new lines.
-            self.parts.append(data if self._preformatted else data.replace("\n", " "))
-
-
-def _of_pdf(content: bytes, name: str) -> str:
+def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
     try:
-        from pypdf import PdfReader
+        from utaca.app import document_pdf
     except ImportError as error:
         raise UserError(f"document {name} is a PDF, which pypdf reads; run: pip install pypdf") from error
-    # The user gets one sentence about a damaged file, without pypdf's warnings.
-    logging.getLogger("pypdf").setLevel(logging.CRITICAL)
-    try:
-        pdf = PdfReader(io.BytesIO(content))
-        if pdf.is_encrypted and not pdf.decrypt(""):
-            raise UserError(f"document {name} is locked by a password; save it without one")
-        return SEPARATOR.join(page.extract_text() for page in pdf.pages)
-    except UserError:
-        raise
-    except Exception as error:  # pypdf raises errors of every class for damaged files
-        raise UserError(f"document {name} is a PDF that cannot be read ({error}); save it anew") from error
+    text, phrases = document_pdf.read(content, name)
+    left_out += phrases
+    return text

@@ -27,6 +27,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from utaca.app import streams
 from utaca.errors import UserError
 
 TARGETS = {
@@ -56,7 +57,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            print(f"Error: {error}", file=sys.stderr)
+            streams.tell(f"Error: {error}")
             raise typer.Exit(2) from None
 
 
@@ -209,7 +210,7 @@ def fetch_tasks(
     for file in fetched(names or OFFICIAL, folder):
         if file.fault:
             faults += 1
-            print(f"Error: {file.fault}.", file=sys.stderr, flush=True)
+            streams.tell(f"Error: {file.fault}.")
         else:
             done = "fetched and checked" if file.now else "is there already"
             print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
@@ -337,10 +338,12 @@ def serve_rules(
 def run() -> None:
     """The entry point."""
     try:
-        app(prog_name="utaca")
-    finally:
+        streams.guard()
         try:
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # The reader of the pipe has closed it; Python would print an error about that when it exits.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            app(prog_name="utaca")
+        finally:
+            streams.end()
+    except UserError as error:
+        # Of the streams, or of an option that ends the command before a subcommand: --help, --version.
+        streams.tell(f"Error: {error}")
+        sys.exit(2)

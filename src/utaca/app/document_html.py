@@ -1,0 +1,488 @@
+"""The text of an HTML page as a browser would show it.
+
+The tree is Lexbor's, which parses as browsers do. A page's own style sheets and ``style`` attributes are honoured where
+they hide text or keep its white space. What a style sheet in another file, a script, a colour or a position hides is
+read: none of these is known here.
+"""
+
+import codecs
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tinycss2
+import webencodings
+from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
+
+# Never text of the page: what it is made from, and the parts of drawings that are not drawn where they stand.
+_NO_TEXT = re.compile(
+    "head|title|script|style|template|base|link|meta|param|source|track|area|datalist|desc|defs|metadata|symbol|"
+    "marker|clippath|mask|pattern|filter|lineargradient|radialgradient|annotation|annotation-xml"
+)
+# Their content is for browsers that cannot show the element itself.
+_FALLBACKS = frozenset(
+    ("noscript", "noframes", "noembed", "audio", "video", "canvas", "object", "iframe", "embed", "frame")
+)
+_PARAGRAPHS = re.compile(
+    "address|article|aside|blockquote|details|dialog|dir|dl|fieldset|figure|footer|form|h1|h2|h3|h4|h5|h6|header|"
+    "hgroup|hr|listing|main|menu|nav|ol|p|plaintext|pre|search|section|table|ul|xmp"
+)
+_LINES = re.compile(
+    "body|caption|center|dd|div|dt|figcaption|foreignobject|legend|li|optgroup|option|select|summary|svg|tbody|"
+    "text|textarea|tfoot|thead|tr"
+)
+_ROWS = frozenset(("table", "tbody", "tfoot", "thead", "tr"))
+# Browsers keep the white space in these.
+_KEPT = frozenset(("listing", "plaintext", "pre", "textarea", "xmp"))
+# Types of ``input`` that do not show their value; that of a password is dots.
+_NO_VALUE = frozenset(("hidden", "checkbox", "radio", "file", "color", "range", "image"))
+# What a property says of text, by its keyword; a value that is not here, as inherit, leaves what the parent has.
+_KEYWORDS = {
+    "content-visibility": {"hidden": "none", "visible": "shown", "auto": "shown"},
+    "visibility": {"hidden": "none", "collapse": "none", "visible": "shown", "initial": "shown"},
+    "white-space": {
+        **dict.fromkeys(("normal", "nowrap", "collapse", "initial"), "joined"),
+        **dict.fromkeys(("pre", "pre-wrap", "break-spaces", "preserve"), "kept"),
+        **dict.fromkeys(("pre-line", "preserve-breaks"), "lines"),
+    },
+}
+_RELATIVE = frozenset(("em", "ex", "ch", "cap", "ic", "lh"))
+_CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_FEW = 200
+"""A page of fewer characters of text that has scripts is taken for one whose text its scripts make."""
+
+
+def read(page: str) -> tuple[str, list[str]]:
+    """The text that a page shows, and a phrase for each kind of thing that was left out of it."""
+    shown = _Page()
+    text = shown.read(page)
+    return text, list(shown.left_out(len(text)))
+
+
+# Encodings (https://encoding.spec.whatwg.org).
+
+
+def declared(content: bytes) -> str | None:
+    """The encoding that a page declares, as browsers take it, by its name in the Encoding Standard.
+
+    None if it declares none; a label that the standard does not know is no declaration.
+    """
+    page = content.decode("latin-1")
+    labels = []
+    if re.search("charset", page, re.IGNORECASE):
+        for meta in LexborHTMLParser(page).css("meta"):
+            said = meta.attributes
+            labels.append(said.get("charset"))
+            if (said.get("http-equiv") or "").lower() == "content-type":
+                form = _CHARSET.search(said.get("content") or "")
+                labels.append(form and (form[1] or form[2] or form[3]))
+    if form := re.match(r"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"'>]*)["']""", page):
+        labels.append(form[1])
+    known = [encoding.name for label in labels if label and (encoding := webencodings.lookup(label))]
+    # What was read byte by byte is not in UTF-16.
+    others = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
+    return others.get(known[0], known[0]) if known else None
+
+
+def decoded(content: bytes, encoding: str) -> tuple[str, int]:
+    """A page in an encoding of the standard, and the number of characters that were replaced as they are none of it."""
+    # The standard's GBK is read as its superset.
+    codec = codecs.lookup("gb18030") if encoding == "gbk" else webencodings.lookup(encoding).codec_info
+    try:
+        return codec.decode(content, "strict")[0], 0
+    except UnicodeDecodeError:
+        text = codec.decode(content, _AS_BROWSERS)[0]
+        return text, text.count("\ufffd")
+
+
+def _as_browsers(error: UnicodeError) -> tuple[str, int]:
+    """What browsers make of bytes that Python does not know in an encoding."""
+    data = error.object[error.start : error.start + 2]
+    if error.encoding == "charmap" and 0x80 <= data[0] < 0xA0:
+        return chr(data[0]), error.start + 1
+    if error.encoding == "gb18030" and data[0] == 0x80:
+        return "\u20ac", error.start + 1
+    # Signs of NEC's row 13, as in its codes by Microsoft.
+    row = {"euc_jp": 0xAD, "iso2022_jp": 0x2D}.get(error.encoding)
+    if row == data[0] and len(data) == 2:
+        with suppress(UnicodeDecodeError):
+            return bytes(each | 0x80 for each in data).decode("euc_jis_2004"), error.start + 2
+    return "\ufffd", error.end
+
+
+_AS_BROWSERS = "utaca.as_browsers"
+codecs.register_error(_AS_BROWSERS, _as_browsers)
+
+
+# The tree.
+
+
+class _Lines:
+    """Text that grows, with white space as a page shows it."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        # Line ends and spaces are written before the text that follows them, so that none is left at an end.
+        self._breaks, self._space = 0, ""
+        # Whether the line, or the cell of a table, is still empty, and whether the row has cells.
+        self._bare, self._cell, self._cells = True, False, False
+
+    def end(self, lines: int, *, row: bool = False) -> None:
+        """End the line if it holds text; with 2 ``lines`` a blank one follows. Only a row's end ends an empty cell."""
+        if row or not self._cell:
+            self._breaks, self._space = max(self._breaks, lines), ""
+            self._bare, self._cell, self._cells = True, False, self._cells and not row
+
+    def feed(self, most: int | None) -> None:
+        """End the line, also an empty one; ``most`` line ends come together."""
+        self._breaks = self._breaks + 1 if most is None else max(self._breaks, min(most, self._breaks + 1))
+        self._space, self._bare, self._cell = "", True, False
+
+    def begin_cell(self) -> None:
+        """Begin a cell on the line of its row."""
+        if self._cells:
+            self._breaks, self._space = 0, " "
+        self._write("|")
+        self._space, self._cell, self._cells = " ", True, True
+
+    def joined(self, data: str) -> None:
+        """Add text of which each run of white space is one space."""
+        words = " ".join(data.split())
+        if data[:1].isspace() and not self._bare:
+            self._space = " "
+        if words:
+            self._write(words)
+            self._space = " " if data[-1].isspace() else ""
+
+    def lines(self, data: str) -> None:
+        """Add text of which the line ends are kept."""
+        for number, line in enumerate(data.split("\n")):
+            if number:
+                self.feed(None)
+            self.joined(line)
+
+    def kept(self, data: str) -> None:
+        """Add text of which the white space is kept."""
+        for number, line in enumerate(data.split("\n")):
+            if number:
+                self.feed(None)
+            words = line.strip()
+            start = line.find(words)
+            self._space += line[:start] if words else line
+            if words:
+                self._write(words)
+                self._space = line[start + len(words) :]
+
+    def _write(self, text: str) -> None:
+        if self._breaks and self.parts:
+            self.parts.append("\n" * self._breaks)
+        self.parts.append(self._space + text)
+        self._breaks, self._space, self._bare, self._cell = 0, "", False, False
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """What an element and its descendants have of style, as far as their text needs it."""
+
+    removed: bool = False
+    """It is no text of the page."""
+    hidden: bool = False
+    """It is not shown, and no style of a descendant changes that."""
+    invisible: bool = False
+    tiny: bool = False
+    """In a font of size 0."""
+    space: str = "joined"
+    """The method of :class:`_Lines` that takes the text."""
+    drawing: bool = False
+    """In a drawing, outside of its texts."""
+    formula: bool = False
+
+    @property
+    def shown(self) -> bool:
+        return not (self.removed or self.hidden or self.invisible or self.tiny or self.drawing)
+
+
+class _Page:
+    """A page that is read: its lines, and the number of things that were left out of them."""
+
+    def __init__(self) -> None:
+        self._lines = _Lines()
+        self._trees: list[LexborHTMLParser] = []
+        self._styles: dict[int, dict[str, tuple[tuple, str]]] = {}
+        self._chosen: set[int] = set()
+        self._hidden = self._embedded = self._pictures = self._formulas = self._scripts = 0
+        self._elsewhere = False
+
+    def read(self, page: str) -> str:
+        """The page's text."""
+        # Nodes that are still to begin or, marked so, to end; without recursion, for pages nest without bound.
+        todo = [(self._root(page), _Style(), False)]
+        while todo:
+            node, style, ends = todo.pop()
+            if ends:
+                self._break(node.tag.lower(), style)
+            elif node.is_text_node:
+                self._text(node.text_content or "", style)
+            elif node.is_element_node:
+                tag = node.tag.lower()
+                style = self._style(node, tag, style)
+                todo.append((node, style, True))
+                inner, style = self._begin(node, tag, style)
+                todo.extend((each, style, False) for each in reversed(inner))
+        return "".join(self._lines.parts)
+
+    def left_out(self, length: int) -> Iterator[str]:
+        """Phrases that say what was left out of a text of ``length`` characters."""
+        if self._hidden:
+            yield f"{_number(self._hidden, 'character')} of hidden text left out"
+        if self._embedded:
+            yield f"{_number(self._embedded, 'embedded page or object', 'embedded pages or objects')} not read"
+        if self._pictures:
+            yield f"{_number(self._pictures, 'picture')} without a description not read"
+        if self._formulas:
+            yield f"{_number(self._formulas, 'formula', 'formulas')} read without their layout"
+        if self._elsewhere:
+            yield "the page that it sends browsers on to not read"
+        if self._scripts and length < _FEW:
+            yield "text that scripts make not read (if it lacks, print the page to PDF in a browser)"
+
+    def _root(self, page: str) -> LexborNode:
+        tree = LexborHTMLParser(page)
+        self._trees.append(tree)  # lest its nodes go
+        self._styles |= _sheets(tree)
+        kinds = [(each.attributes.get("type") or "module").lower() for each in tree.css("script")]
+        self._scripts += sum(kind == "module" or "javascript" in kind for kind in kinds)
+        refreshes = tree.css("meta[http-equiv=refresh i]")
+        self._elsewhere |= any("url" in (each.attributes.get("content") or "").lower() for each in refreshes)
+        return tree.root
+
+    def _style(self, node: LexborNode, tag: str, outer: _Style) -> _Style:
+        """The style of an element in one of the style ``outer``."""
+        attributes, found = node.attributes, dict(self._styles.get(node.mem_id, {}))
+        if attributes.get("style"):
+            _cascade(found, _declared(attributes["style"]), (True,))
+        said = {name: value for name, (_, value) in found.items()}
+        closed = "hidden" in attributes or "popover" in attributes or (tag == "dialog" and "open" not in attributes)
+        gone = {said.get("display", "none" if closed else ""), said.get("opacity"), said.get("content-visibility")}
+        hides = {"none": True, "shown": False}
+        return replace(
+            outer,
+            removed=outer.removed or (bool(_NO_TEXT.fullmatch(tag)) and "shadowrootmode" not in attributes),
+            hidden=outer.hidden or "none" in gone,
+            invisible=hides.get(said.get("visibility", ""), outer.invisible),
+            tiny=hides.get(said.get("font-size", ""), outer.tiny),
+            space=said.get("white-space") or ("kept" if tag in _KEPT else outer.space),
+            drawing=tag == "svg" or (outer.drawing and tag not in ("text", "foreignobject")),
+            formula=outer.formula or tag == "math",
+        )
+
+    def _begin(self, node: LexborNode, tag: str, style: _Style) -> tuple[Sequence[LexborNode], _Style]:
+        """Begin an element; returns what of it is still to be read, and the style of that."""
+        if style.removed:
+            return (), style
+        attributes, inner = node.attributes, _children(node)
+        self._break(tag, style)
+        if tag == "br" and style.shown:
+            self._lines.feed(2 if style.space == "joined" else None)
+        elif tag in ("td", "th") and style.shown:
+            self._lines.begin_cell()
+        elif tag == "img":
+            self._picture(attributes, style)
+        elif tag == "input":
+            self._input(attributes, style)
+        elif tag == "select":
+            self._chosen |= _chosen(node)
+        elif tag == "option":
+            self._text("[x] " if node.mem_id in self._chosen else "[ ] ", style)
+            if attributes.get("label"):
+                self._text(attributes["label"], style)
+                inner = ()
+        elif tag == "optgroup":
+            self._text(f"{attributes.get('label') or ''}\n", replace(style, space="lines"))
+        elif tag == "math":
+            formula = attributes.get("alttext") or _tex(node)
+            self._text(formula, style)
+            self._formulas += style.shown and not formula
+            inner = () if formula else inner
+        elif tag == "template":
+            inner = [each for fragment in node.template_fragments() for each in _children(fragment)]
+        elif tag == "iframe" and attributes.get("srcdoc"):
+            return [self._root(attributes["srcdoc"])], style
+        elif tag in _FALLBACKS:
+            apart = tag in ("iframe", "frame", "embed", "object") and (attributes.get("src") or attributes.get("data"))
+            self._embedded += bool(apart and style.shown)
+            if tag != "object" or apart:
+                style = replace(style, hidden=True)
+        return inner, style
+
+    def _break(self, tag: str, style: _Style) -> None:
+        """Begin or end the lines of an element."""
+        lines = 2 if _PARAGRAPHS.fullmatch(tag) else 1 if _LINES.fullmatch(tag) else 0
+        if lines and not (style.removed or style.hidden):
+            self._lines.end(lines, row=tag in _ROWS)
+
+    def _text(self, data: str, style: _Style) -> None:
+        if style.shown:
+            getattr(self._lines, style.space)(f" {data} " if style.formula else data)
+        elif not style.removed and not style.drawing:
+            self._hidden += len(" ".join(data.split()))
+
+    def _picture(self, attributes: dict[str, str | None], style: _Style) -> None:
+        description = attributes.get("alt")
+        if description:
+            self._text(f"[image: {description}]", style)
+        # An empty description says that the picture has no meaning, and so does its size.
+        elif description is None and not {attributes.get("width"), attributes.get("height")} & {"0", "1"}:
+            self._pictures += style.shown
+
+    def _input(self, attributes: dict[str, str | None], style: _Style) -> None:
+        kind = (attributes.get("type") or "text").lower()
+        if kind in ("checkbox", "radio"):
+            self._text("[x] " if "checked" in attributes else "[ ] ", style)
+        elif kind == "image":
+            self._picture(attributes, style)
+        elif kind not in _NO_VALUE:
+            self._text(attributes.get("value") or "", replace(style, hidden=style.hidden or kind == "password"))
+
+
+def _children(node: LexborNode) -> list[LexborNode]:
+    found, child = [], node.child
+    while child is not None:
+        found.append(child)
+        child = child.next
+    return found
+
+
+def _chosen(select: LexborNode) -> set[int]:
+    """The options of a list that are chosen; of a list that folds, the first if none is."""
+    options = select.css("option")
+    chosen = [each for each in options if "selected" in each.attributes]
+    folds = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
+    if folds and not chosen:
+        chosen = [each for each in options if "disabled" not in each.attributes][:1]
+    return {each.mem_id for each in chosen}
+
+
+def _tex(formula: LexborNode) -> str:
+    """A formula in TeX, if it says that too."""
+    notes = [each for each in formula.css("annotation") if "tex" in (each.attributes.get("encoding") or "").lower()]
+    return notes[0].text() if notes else ""
+
+
+def _number(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+# Style sheets: only what shows and hides text, or keeps its white space.
+
+
+def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
+    """For nodes, by their ``mem_id``, what the page's own style sheets say, as :func:`_cascade` writes it."""
+    rules = [rule for style in tree.css("style") if _applies(style) for rule in _rules(style.text())]
+    # Most rules of a size or of white space matter to no text.
+    matter = {name for _, said in rules for name, value, _ in said if value in ("none", "kept", "lines")} | {"display"}
+    found: dict[int, dict[str, tuple[tuple, str]]] = {}
+    for order, (prelude, said) in enumerate(rules):
+        said = [each for each in said if each[0] in matter]
+        for selector in _split(prelude) if said else ():
+            try:
+                nodes = tree.css(tinycss2.serialize(selector))
+            except SelectolaxError:  # it styles no element, as ``p::before``, or is none that Lexbor knows
+                continue
+            weight = (False, _specificity(selector), order)
+            for node in nodes:
+                _cascade(found.setdefault(node.mem_id, {}), said, weight)
+    return found
+
+
+def _applies(style: LexborNode) -> bool:
+    kind, medium = style.attributes.get("type") or "text/css", style.attributes.get("media") or "all"
+    # Browsers that run scripts do not read what is for those that do not.
+    apart = style.parent is not None and style.parent.tag == "noscript"
+    return kind.lower() == "text/css" and medium.strip().lower() in ("all", "screen") and not apart
+
+
+_Said = list[tuple[str, str, bool]]
+"""Declarations: property, what it says of text, whether it is important."""
+
+
+def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
+    """Selectors and declarations of a sheet's rules for screens, where they are about text that is shown."""
+    found, todo = [], tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
+    while todo:
+        rule = todo.pop()
+        if rule.type == "qualified-rule" and (said := _declared(rule.content)):
+            found.append((rule.prelude, said))
+        elif rule.type == "at-rule" and rule.content is not None and _is_for_screens(rule):
+            todo += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)[::-1]
+    return found
+
+
+def _is_for_screens(rule: Any) -> bool:
+    medium = tinycss2.serialize(rule.prelude).strip().lower()
+    return rule.lower_at_keyword == "media" and medium in ("all", "screen")
+
+
+def _declared(content: str | list[Any]) -> _Said:
+    """What declarations, as text or as tokens, say of text."""
+    said = []
+    for each in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
+        if each.type == "declaration":
+            tokens = [token for token in each.value if token.type not in ("whitespace", "comment")]
+            if value := _value(each.lower_name, tokens):
+                said.append((each.lower_name.removesuffix("-collapse"), value, each.important))
+    return said
+
+
+def _value(name: str, tokens: list[Any]) -> str:
+    """What a property says of text: "none" or "shown", or how white space is kept; "" if nothing."""
+    if len(tokens) != 1:
+        return "shown" if name == "display" and tokens else ""
+    (token,) = tokens
+    word = token.lower_value if token.type == "ident" else ""
+    if name == "display":
+        return "none" if word == "none" else "shown" if word and not word.startswith("revert") else ""
+    if token.type in ("number", "percentage", "dimension"):
+        if name == "opacity":
+            return "none" if token.value <= 0 else "shown"
+        if name == "font-size":
+            relative = token.type == "percentage" or (token.type == "dimension" and token.lower_unit in _RELATIVE)
+            return "none" if token.value == 0 else "inherit" if relative else "shown"
+    if name == "font-size":
+        return "inherit" if word in ("inherit", "larger", "smaller", "unset") else "shown" if word else ""
+    return _KEYWORDS.get(name.removesuffix("-collapse"), {}).get(word, "")
+
+
+def _cascade(found: dict[str, tuple[tuple, str]], said: _Said, weight: tuple) -> None:
+    """Put declarations into ``found``, where no heavier one is: property, weight, and what it says."""
+    for name, value, important in said:
+        if name not in found or (important, *weight) >= found[name][0]:
+            found[name] = (important, *weight), value
+
+
+def _split(prelude: Iterable[Any]) -> list[list[Any]]:
+    """The selectors of a list of them."""
+    selectors: list[list[Any]] = [[]]
+    for token in prelude:
+        if token == ",":
+            selectors.append([])
+        else:
+            selectors[-1].append(token)
+    return selectors
+
+
+def _specificity(selector: Iterable[Any]) -> tuple[int, int, int]:
+    """Ids, classes and types of a selector; what is in brackets counts as one class."""
+    ids = classes = types = 0
+    before = None
+    for token in selector:
+        if token.type == "hash":
+            ids += 1
+        elif token.type in ("[] block", "function") or (token.type == "ident" and before in (".", ":")):
+            classes += 1
+        elif token.type == "ident":
+            types += 1
+        before = token
+    return ids, classes, types

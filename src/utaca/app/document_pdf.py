@@ -1,0 +1,382 @@
+"""The text of a PDF: of its pages, of the fields of its form and of the remarks on it."""
+
+import io
+import logging
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from pypdf import PageObject, PdfReader
+from pypdf.errors import DependencyError
+from pypdf.generic import ContentStream, DictionaryObject, NameObject, StreamObject
+
+from utaca.errors import UserError, cause
+
+_FEW = 100
+"""A page with a picture and fewer characters than these may be a scan with a stamp or a number on it."""
+_GARBLED = 0.05
+"""The share of characters that are no letters, or of fonts that do not say which, above which a page is garbled."""
+# Flags of annotations and of fields (ISO 32000-2, tables 167, 228 and 230).
+_HIDDEN, _NO_VIEW, _PASSWORD, _PUSH_BUTTON = 1 << 1, 1 << 5, 1 << 13, 1 << 16
+# Annotations that show no text of their own; a pop-up shows its parent's.
+_NO_REMARKS = ("/Link", "/Popup", "/Screen", "/Movie", "/Sound", "/PrinterMark", "/TrapNet", "/3D", "/RichMedia")
+_SHOWS = (b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE")
+# How pypdf's warnings of text that it lacks begin.
+_LOSSES = ("Impossible to decode", "Exceeded", "Error ", "Object ", "Page contents are not", "Page resources are not")
+_DEPTH = 64
+"""Fields and forms lie within each other; a damaged file may do so without end."""
+
+
+def read(content: bytes, name: str) -> tuple[str, list[str]]:
+    """The text of a PDF, page after page, and a phrase for each kind of thing that was left out of it.
+
+    ``name`` is for the :class:`UserError` that is raised if the file is locked, or if nothing of it can be read.
+    """
+    with _heard() as warnings:
+        try:
+            pdf = PdfReader(io.BytesIO(content))
+            if pdf.is_encrypted and not pdf.decrypt(""):
+                raise UserError(f"document {name} is locked by a password; save it without one")
+            reading = _Reading(pdf, warnings)
+            texts = [reading.page(number, page) for number, page in enumerate(pdf.pages, 1)]
+            if len(reading.failed) == len(texts) > 0:
+                raise reading.failed[min(reading.failed)]
+        except UserError:
+            raise
+        except DependencyError as error:
+            raise UserError(
+                f"document {name} is encrypted with AES, which needs cryptography; run: pip install cryptography"
+            ) from error
+        except Exception as error:  # pypdf raises errors of every class for damaged files
+            raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it anew") from error
+        texts.append("\n".join(reading.rest()))
+        left_out = list(reading.left_out(cut=content.rfind(b"%%EOF") < content.rfind(b"endobj")))
+    return "\n\n".join(text for text in texts if text.strip()), left_out
+
+
+@contextmanager
+def _heard() -> Iterator[list[str]]:
+    """The warnings of pypdf, which the user sees none of: they are of objects and tables, not of the document."""
+    warnings: list[str] = []
+    handler, logger = logging.Handler(logging.WARNING), logging.getLogger("pypdf")
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield warnings
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
+
+
+class _Reading:
+    """A PDF that is read page by page, and what its pages lack."""
+
+    def __init__(self, pdf: PdfReader, warnings: list[str]) -> None:
+        self._pdf, self._warnings = pdf, warnings
+        self._layers = _hidden_layers(pdf)
+        self._pages = 0
+        self._empty: list[int] = []
+        self._pictures: list[int] = []
+        self._garbled: list[int] = []
+        self._damaged: list[int] = []
+        self.failed: dict[int, Exception] = {}
+        self._unread: list[int] = []
+        self._hidden, self._hidden_layers = 0, False
+        self._fields: set[str] = set()
+        self._attached: list[str] = []
+
+    def page(self, number: int, page: PageObject) -> str:
+        """The text of a page."""
+        self._pages = number
+        self._warnings.clear()
+        nameless = 0
+
+        def heed(piece: str, _cm: Any, _tm: Any, font: Any, _size: Any) -> None:
+            nonlocal nameless
+            nameless += len(piece.strip()) if _is_nameless(font) else 0
+
+        try:
+            if self._layers:
+                self._hidden_layers |= _leave_out(page, self._layers)
+            text = page.extract_text(visitor_text=heed)
+        except DependencyError:
+            raise
+        except Exception as error:  # of every class, as above; other pages may be whole
+            self.failed[number] = error
+            return ""
+        if any(warning.startswith(_LOSSES) for warning in self._warnings):
+            self._damaged.append(number)
+        letters = [each for each in text if not each.isspace()]
+        if not letters:
+            self._empty.append(number)
+        elif nameless + sum(map(_is_none, letters)) > _GARBLED * len(letters):
+            self._garbled.append(number)
+        elif len(letters) < _FEW and _has_picture(page):
+            self._pictures.append(number)
+        try:
+            remarks = list(self._remarks(page))
+        except Exception:  # the page's own text is there
+            remarks = []
+            self._unread.append(number)
+        return "\n".join(each for each in (text.strip("\n"), *remarks) if each.strip())
+
+    def rest(self) -> Iterator[str]:
+        """The values of fields that stand on no page."""
+        try:
+            fields = self._pdf.get_fields() or {}
+            for name, field in fields.items():
+                if name not in self._fields and "/Kids" not in field and (value := _value(field, None)):
+                    yield f"{_text(field.get('/TU')) or name}: {value}"
+        except Exception:  # as above
+            self._unread.append(0)
+
+    def left_out(self, *, cut: bool) -> Iterator[str]:
+        """Phrases that say what was left out; ``cut`` says that the file's end is missing."""
+        scans = "if they are scans, recognise their text first (OCR)"
+        if self._empty:
+            yield f"{_listed(self._empty, self._pages)} without text; {scans}"
+        if self._pictures:
+            yield f"{_listed(self._pictures, self._pages)} with pictures and hardly any text; {scans}"
+        if self._garbled:
+            yield f"{_listed(self._garbled, self._pages)} in fonts that do not say what their letters are; use OCR"
+        if self.failed:
+            yield f"{_listed(self.failed, self._pages)} damaged and not read"
+        if self._damaged:
+            yield f"{_listed(self._damaged, self._pages)} damaged and read in part"
+        if self._unread:
+            yield "some fields or remarks that are damaged not read"
+        with suppress(Exception):  # a tree that names no count
+            count = self._pdf.root_object["/Pages"].get_object()["/Count"]
+            if count > self._pages:
+                yield f"{count - self._pages} of {count} pages missing in the file"
+        if cut:
+            yield "the end of the file is missing, and with it perhaps pages"
+        if self._hidden_layers:
+            yield "text of hidden layers left out"
+        if self._hidden:
+            yield f"{self._hidden} hidden fields or remarks left out"
+        with suppress(Exception):
+            if "/XFA" in self._pdf.root_object["/AcroForm"].get_object():
+                yield "an XFA form, of which only pages and fields were read; print it to PDF"
+        with suppress(Exception):
+            self._attached += [each.name for each in self._pdf.attachment_list]
+        if self._attached:
+            names = ", ".join(dict.fromkeys(self._attached))
+            yield f"attached files not read ({names if len(names) < 100 else names[:100] + '...'})"
+
+    def _remarks(self, page: PageObject) -> Iterator[str]:
+        """The values of fields and the texts of other annotations of a page."""
+        for each in page.get("/Annots", ()).get_object() if "/Annots" in page else ():
+            note = each.get_object()
+            if not isinstance(note, DictionaryObject):
+                continue
+            kind = note.get("/Subtype")
+            shown = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
+            hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
+            if hidden:
+                self._hidden += bool(shown)
+            else:
+                yield from shown
+
+    def _remark(self, page: PageObject, note: DictionaryObject, kind: Any) -> Iterator[str]:
+        if kind == "/FileAttachment":
+            file = note.get("/FS", DictionaryObject()).get_object()
+            self._attached.append(_text(file.get("/UF")) or _text(file.get("/F")) or "without a name")
+        if kind in _NO_REMARKS:
+            return
+        said = _text(note.get("/Contents")) or _rich(note.get("/RC"))
+        if kind in ("/FreeText", "/Stamp", "/Watermark"):  # they show it on the page
+            yield said or _drawn(page, note)
+        elif said:
+            author = _text(note.get("/T"))
+            yield f"Comment by {author}: {said}" if author else f"Comment: {said}"
+
+    def _field(self, page: PageObject, widget: DictionaryObject) -> Iterator[str]:
+        field, name = _inherited(widget)
+        known, button = name in self._fields, field.get("/FT") == "/Btn"
+        if name:
+            self._fields.add(name)
+        flags = int(field.get("/Ff", 0))
+        if button and flags & _PUSH_BUTTON:
+            yield _text(_dictionary(widget.get("/MK")).get("/CA")) or _drawn(page, widget)
+        elif known and name:
+            return
+        elif flags & _PASSWORD and field.get("/FT") == "/Tx":
+            self._hidden += "/V" in field
+        else:
+            value = _value(field, widget.get("/AS")) or ("" if button else _drawn(page, widget))
+            label = _text(field.get("/TU")) or name
+            if value:
+                yield f"{label}: {value}" if label else value
+
+
+def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
+    """A field with what it has of the fields that it is part of, and its whole name."""
+    field: dict[str, Any] = {}
+    names: list[str] = []
+    part: Any = widget
+    for _ in range(_DEPTH):
+        field = {**part, **field}
+        if name := _text(part.get("/T")):
+            names.insert(0, name)
+        if "/Parent" not in part:
+            break
+        part = _dictionary(part["/Parent"])
+    return field, ".".join(names)
+
+
+def _value(field: Mapping[str, Any], state: Any) -> str:
+    """What a field holds, "" if nothing; ``state`` is what its widget shows, of a box."""
+    value = field.get("/V")
+    value = value.get_object() if value is not None else None
+    options = field.get("/Opt")
+    options = list(options.get_object()) if options is not None else []
+    if field.get("/FT") == "/Btn":
+        said = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
+        return _option(options, int(said)) if said.isdigit() and int(said) < len(options) else said
+    if field.get("/FT") == "/Sig":
+        return f"signed {_text(_dictionary(value).get('/Name'))}".strip() if value else ""
+    named = {}
+    for number, each in enumerate(options):
+        pair = each.get_object()
+        named[_text(pair[0] if isinstance(pair, list) and pair else pair)] = _option(options, number)
+    values = value if isinstance(value, list) else [value]
+    return ", ".join(named.get(text, text) for text in map(_text, values) if text) or _rich(field.get("/RV"))
+
+
+def _option(options: Sequence[Any], number: int) -> str:
+    """What a list shows for one of its options: a text, or a pair of what is sent and what is shown."""
+    option = options[number].get_object()
+    return _text(option[-1] if isinstance(option, list) and option else option)
+
+
+def _text(value: Any) -> str:
+    """A text of the file, "" if it is none; long ones are streams."""
+    value = value.get_object() if hasattr(value, "get_object") else value
+    if isinstance(value, StreamObject):
+        value = value.get_data()
+    if isinstance(value, bytes):
+        value = value.decode("utf-16" if value[:2] in (b"\xfe\xff", b"\xff\xfe") else "latin-1", errors="replace")
+    return value.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(value, str) else ""
+
+
+def _rich(value: Any) -> str:
+    """The text of rich text, which is XHTML."""
+    text = _text(value)
+    if not text:
+        return ""
+    from utaca.app.documents import of_html
+
+    return of_html(text)
+
+
+def _drawn(page: PageObject, note: DictionaryObject) -> str:
+    """The text that an annotation draws."""
+    drawn = _dictionary(_dictionary(note.get("/AP")).get("/N"))
+    if not isinstance(drawn, StreamObject):  # one for each state
+        drawn = _dictionary(drawn.get(note.get("/AS", "")))
+    return page.extract_xform_text(drawn).strip() if isinstance(drawn, StreamObject) else ""
+
+
+def _dictionary(value: Any) -> DictionaryObject:
+    value = value.get_object() if hasattr(value, "get_object") else value
+    return value if isinstance(value, DictionaryObject) else DictionaryObject()
+
+
+def _is_none(letter: str) -> bool:
+    """Whether a character is none that a text has: a control character, or of no or of private use."""
+    return letter == "\ufffd" or unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs")
+
+
+def _is_nameless(font: Any) -> bool:
+    """Whether a font numbers its glyphs, and does not say which letters they are."""
+    numbered = str(_dictionary(font).get("/Encoding", "")).startswith("/Identity")
+    return numbered and font.get("/Subtype") == "/Type0" and "/ToUnicode" not in font
+
+
+def _has_picture(page: PageObject) -> bool:
+    """Whether the page, or a form on it, has a picture."""
+    todo, seen = [(_dictionary(page.get("/Resources")), 0)], 0
+    while todo:
+        resources, depth = todo.pop()
+        for each in map(_dictionary, _dictionary(resources.get("/XObject")).values()):
+            seen += 1
+            if each.get("/Subtype") == "/Image":
+                return True
+            if depth < _DEPTH and seen < 1000:
+                todo.append((_dictionary(each.get("/Resources")), depth + 1))
+    content = page.get_contents()
+    return content is not None and any(operator == b"INLINE IMAGE" for _, operator in content.operations)
+
+
+def _listed(pages: Iterable[int], number: int) -> str:
+    """Pages of a ``number`` of them as a phrase, as ``pages 2-4, 7 of 10``."""
+    ranges: list[list[int]] = []
+    for page in pages:
+        if ranges and page == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], page]
+        else:
+            ranges.append([page])
+    shown = ", ".join("-".join(map(str, each)) for each in ranges[:20])
+    many = len(ranges) > 1 or len(ranges[0]) > 1
+    return f"page{'s' if many else ''} {shown}{', ...' if len(ranges) > 20 else ''} of {number}"
+
+
+# Layers (optional content, ISO 32000-2, 8.11).
+
+
+def _hidden_layers(pdf: PdfReader) -> set[int]:
+    """The numbers of the objects that are layers which a viewer does not show at first."""
+    with suppress(Exception):  # a damaged list hides nothing
+        about = _dictionary(pdf.root_object.get("/OCProperties"))
+        first = _dictionary(about.get("/D"))
+        hidden = {each.idnum for each in about["/OCGs"]} if first.get("/BaseState") == "/OFF" else set()
+        hidden -= {each.idnum for each in first.get("/ON", ())}
+        return hidden | {each.idnum for each in first.get("/OFF", ())}
+    return set()
+
+
+def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool:
+    """Whether what ``owner`` names under ``key``, a layer or a rule about several, is not shown."""
+    if not layers or key not in owner:
+        return False
+    reference, rule = owner.raw_get(key), _dictionary(owner[key])
+    if rule.get("/Type") != "/OCMD":
+        return getattr(reference, "idnum", None) in layers
+    members = rule.raw_get("/OCGs") if "/OCGs" in rule else []
+    listed = members.get_object() if hasattr(members, "get_object") else members
+    off = [each.idnum in layers for each in (listed if isinstance(listed, list) else [members])]
+    policy = rule.get("/P", "/AnyOn")
+    shown = {"/AllOn": not any(off), "/AnyOff": any(off), "/AllOff": all(off)}.get(policy, not all(off))
+    return bool(off) and not shown
+
+
+def _leave_out(page: PageObject, layers: set[int]) -> bool:
+    """Take what hidden layers show out of a page; returns whether there was any."""
+    content = page.get_contents()
+    if content is None:
+        return False
+    resources = _dictionary(page.get("/Resources"))
+    properties, objects = _dictionary(resources.get("/Properties")), _dictionary(resources.get("/XObject"))
+    kept: list[tuple[Any, Any]] = []
+    marks: list[bool] = []
+    found = False
+    for operands, operator in content.operations:
+        if operator in (b"BMC", b"BDC"):
+            layer = operator == b"BDC" and len(operands) == 2 and operands[0] == "/OC"
+            marks.append(layer and isinstance(operands[1], str) and _is_off(properties, layers, operands[1]))
+        elif operator == b"EMC" and marks:
+            marks.pop()
+        drawn = objects.get(operands[0]) if operator == b"Do" and operands else None
+        if operator in _SHOWS and (any(marks) or _is_off(_dictionary(drawn), layers)):
+            found = True
+            kept += [([], b"T*")] if operator in (b"'", b'"') else []
+        else:
+            kept.append((operands, operator))
+    if found:
+        shown = ContentStream(None, page.pdf)
+        shown.operations = kept
+        page[NameObject("/Contents")] = shown
+    return found
