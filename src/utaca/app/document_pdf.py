@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,7 @@ _NO_REMARKS = ("/Link", "/Popup", "/Screen", "/Movie", "/Sound", "/PrinterMark",
 _SHOWS = (b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE")
 # How pypdf's warnings of text that it lacks begin.
 _LOSSES = ("Impossible to decode", "Exceeded", "Error ", "Object ", "Page contents are not", "Page resources are not")
-_DEPTH = 64
+_DEPTH, _MANY = 64, 100_000
 """Fields and forms lie within each other; a damaged file may do so without end."""
 
 
@@ -41,7 +42,9 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             reading = _Reading(pdf, warnings)
             texts = [reading.page(number, page) for number, page in enumerate(pdf.pages, 1)]
             if len(reading.failed) == len(texts) > 0:
-                raise reading.failed[min(reading.failed)]
+                raise reading.failed[1]
+            texts.append("\n".join(reading.rest()))
+            left_out = list(reading.left_out(cut=content.rfind(b"%%EOF") < content.rfind(b"endobj")))
         except UserError:
             raise
         except DependencyError as error:
@@ -50,8 +53,6 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             ) from error
         except Exception as error:  # pypdf raises errors of every class for damaged files
             raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it anew") from error
-        texts.append("\n".join(reading.rest()))
-        left_out = list(reading.left_out(cut=content.rfind(b"%%EOF") < content.rfind(b"endobj")))
     return "\n\n".join(text for text in texts if text.strip()), left_out
 
 
@@ -82,7 +83,7 @@ class _Reading:
         self._garbled: list[int] = []
         self._damaged: list[int] = []
         self.failed: dict[int, Exception] = {}
-        self._unread: list[int] = []
+        self._unread = False
         self._hidden, self._hidden_layers = 0, False
         self._fields: set[str] = set()
         self._attached: list[str] = []
@@ -95,7 +96,7 @@ class _Reading:
 
         def heed(piece: str, _cm: Any, _tm: Any, font: Any, _size: Any) -> None:
             nonlocal nameless
-            nameless += len(piece.strip()) if _is_nameless(font) else 0
+            nameless += _nameless(piece, font)
 
         try:
             if self._layers:
@@ -115,22 +116,20 @@ class _Reading:
             self._garbled.append(number)
         elif len(letters) < _FEW and _has_picture(page):
             self._pictures.append(number)
-        try:
-            remarks = list(self._remarks(page))
-        except Exception:  # the page's own text is there
-            remarks = []
-            self._unread.append(number)
-        return "\n".join(each for each in (text.strip("\n"), *remarks) if each.strip())
+        return "\n".join(each for each in (text.strip("\n"), *self._remarks(page)) if each.strip())
 
     def rest(self) -> Iterator[str]:
         """The values of fields that stand on no page."""
-        try:
-            fields = self._pdf.get_fields() or {}
-            for name, field in fields.items():
-                if name not in self._fields and "/Kids" not in field and (value := _value(field, None)):
-                    yield f"{_text(field.get('/TU')) or name}: {value}"
-        except Exception:  # as above
-            self._unread.append(0)
+        todo, seen = self._parts(_dictionary(self._pdf.root_object.get("/AcroForm")).get("/Fields")), 0
+        while todo and seen < _MANY:
+            field, seen = todo.pop(0), seen + 1
+            if "/Kids" in field:
+                todo[:0] = self._parts(field["/Kids"])
+            elif "/T" in field:
+                try:
+                    yield from self._field(None, field)
+                except Exception:
+                    self._unread = True
 
     def left_out(self, *, cut: bool) -> Iterator[str]:
         """Phrases that say what was left out; ``cut`` says that the file's end is missing."""
@@ -168,17 +167,26 @@ class _Reading:
 
     def _remarks(self, page: PageObject) -> Iterator[str]:
         """The values of fields and the texts of other annotations of a page."""
-        for each in page.get("/Annots", ()).get_object() if "/Annots" in page else ():
-            note = each.get_object()
-            if not isinstance(note, DictionaryObject):
+        for note in self._parts(page.get("/Annots")):
+            try:
+                kind = note.get("/Subtype")
+                shown = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
+                hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
+            except Exception:  # of every class, as above; others may be whole
+                self._unread = True
                 continue
-            kind = note.get("/Subtype")
-            shown = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
-            hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
             if hidden:
-                self._hidden += bool(shown)
+                self._hidden += any(shown)
             else:
                 yield from shown
+
+    def _parts(self, listed: Any) -> list[DictionaryObject]:
+        """The dictionaries of a list in the file."""
+        try:
+            return [_dictionary(each) for each in _object(listed) or ()]
+        except Exception:
+            self._unread = True
+            return []
 
     def _remark(self, page: PageObject, note: DictionaryObject, kind: Any) -> Iterator[str]:
         if kind == "/FileAttachment":
@@ -193,16 +201,16 @@ class _Reading:
             author = _text(note.get("/T"))
             yield f"Comment by {author}: {said}" if author else f"Comment: {said}"
 
-    def _field(self, page: PageObject, widget: DictionaryObject) -> Iterator[str]:
+    def _field(self, page: PageObject | None, widget: DictionaryObject) -> Iterator[str]:
         field, name = _inherited(widget)
         known, button = name in self._fields, field.get("/FT") == "/Btn"
         if name:
             self._fields.add(name)
         flags = int(field.get("/Ff", 0))
+        if known and name:
+            return
         if button and flags & _PUSH_BUTTON:
             yield _text(_dictionary(widget.get("/MK")).get("/CA")) or _drawn(page, widget)
-        elif known and name:
-            return
         elif flags & _PASSWORD and field.get("/FT") == "/Tx":
             self._hidden += "/V" in field
         else:
@@ -229,10 +237,7 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
 
 def _value(field: Mapping[str, Any], state: Any) -> str:
     """What a field holds, "" if nothing; ``state`` is what its widget shows, of a box."""
-    value = field.get("/V")
-    value = value.get_object() if value is not None else None
-    options = field.get("/Opt")
-    options = list(options.get_object()) if options is not None else []
+    value, options = _object(field.get("/V")), _object(field.get("/Opt")) or ()
     if field.get("/FT") == "/Btn":
         said = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
         return _option(options, int(said)) if said.isdigit() and int(said) < len(options) else said
@@ -254,7 +259,7 @@ def _option(options: Sequence[Any], number: int) -> str:
 
 def _text(value: Any) -> str:
     """A text of the file, "" if it is none; long ones are streams."""
-    value = value.get_object() if hasattr(value, "get_object") else value
+    value = _object(value)
     if isinstance(value, StreamObject):
         value = value.get_data()
     if isinstance(value, bytes):
@@ -272,16 +277,21 @@ def _rich(value: Any) -> str:
     return of_html(text)
 
 
-def _drawn(page: PageObject, note: DictionaryObject) -> str:
-    """The text that an annotation draws."""
+def _drawn(page: PageObject | None, note: DictionaryObject) -> str:
+    """The text that an annotation draws on a page."""
     drawn = _dictionary(_dictionary(note.get("/AP")).get("/N"))
     if not isinstance(drawn, StreamObject):  # one for each state
         drawn = _dictionary(drawn.get(note.get("/AS", "")))
-    return page.extract_xform_text(drawn).strip() if isinstance(drawn, StreamObject) else ""
+    return page.extract_xform_text(drawn).strip() if page and isinstance(drawn, StreamObject) else ""
+
+
+def _object(value: Any) -> Any:
+    """What a reference is one to."""
+    return value.get_object() if hasattr(value, "get_object") else value
 
 
 def _dictionary(value: Any) -> DictionaryObject:
-    value = value.get_object() if hasattr(value, "get_object") else value
+    value = _object(value)
     return value if isinstance(value, DictionaryObject) else DictionaryObject()
 
 
@@ -290,10 +300,16 @@ def _is_none(letter: str) -> bool:
     return letter == "\ufffd" or unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs")
 
 
-def _is_nameless(font: Any) -> bool:
-    """Whether a font numbers its glyphs, and does not say which letters they are."""
-    numbered = str(_dictionary(font).get("/Encoding", "")).startswith("/Identity")
-    return numbered and font.get("/Subtype") == "/Type0" and "/ToUnicode" not in font
+def _nameless(piece: str, font: Any) -> int:
+    """How many characters of a text are no letters, as its font has numbers or names of its own in their place."""
+    font = _dictionary(font)
+    coding = _object(font.get("/Encoding"))
+    if "/ToUnicode" in font:
+        return 0
+    if isinstance(coding, DictionaryObject):
+        names = {str(each) for each in coding.get("/Differences", ())}
+        return sum(len(name) for name in re.findall(r"/[^\s/]+", piece) if name in names)
+    return len(piece.strip()) if font.get("/Subtype") == "/Type0" and str(coding).startswith("/Identity") else 0
 
 
 def _has_picture(page: PageObject) -> bool:
@@ -305,7 +321,7 @@ def _has_picture(page: PageObject) -> bool:
             seen += 1
             if each.get("/Subtype") == "/Image":
                 return True
-            if depth < _DEPTH and seen < 1000:
+            if depth < _DEPTH and seen < _MANY:
                 todo.append((_dictionary(each.get("/Resources")), depth + 1))
     content = page.get_contents()
     return content is not None and any(operator == b"INLINE IMAGE" for _, operator in content.operations)
@@ -346,7 +362,7 @@ def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool
     if rule.get("/Type") != "/OCMD":
         return getattr(reference, "idnum", None) in layers
     members = rule.raw_get("/OCGs") if "/OCGs" in rule else []
-    listed = members.get_object() if hasattr(members, "get_object") else members
+    listed = _object(members)
     off = [each.idnum in layers for each in (listed if isinstance(listed, list) else [members])]
     policy = rule.get("/P", "/AnyOn")
     shown = {"/AllOn": not any(off), "/AnyOff": any(off), "/AllOff": all(off)}.get(policy, not all(off))

@@ -23,8 +23,8 @@ _OTHERS = {
     "a web archive or a mail": re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*content-type:\s*multipart/", re.I),
 }
 """Files of characters whose text is written in a way of their own."""
-_REPLACED = 0.1
-"""The share of characters that are not in the encoding that a page names above which it names a wrong one."""
+_FEW = 10
+"""If more characters, and most of those beyond ASCII, are not in the encoding that a page declares, it is in another."""
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re.I)
 
@@ -79,7 +79,8 @@ def _read(path: str, name: str, left_out: list[str]) -> str:
     text = _of_pdf(content, name, left_out) if pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
         why = "which may be a scan: recognise its text first (OCR)" if pdf else "give another"
-        known = f" ({_on_a_line('; '.join(left_out))})" if left_out and not pdf else ""
+        others = [phrase for phrase in left_out if "OCR" not in phrase]
+        known = f" ({_on_a_line('; '.join(others))})" if others else ""
         raise UserError(f"document {name} holds no text{known}; {why}")
     # The first line keeps its indentation.
     return re.sub(r"\A(?:[^\S\n]*\n)+", "", text.rstrip())
@@ -146,16 +147,20 @@ def _checked(text: str, name: str) -> str:
 
 def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) -> str:
     """A page in the encoding that it declares."""
+    if encoding == "replacement":
+        raise UserError(f"document {name} declares an encoding that browsers do not read; save it as UTF-8")
     text, replaced = _pages().decoded(content, encoding)
-    if replaced > _REPLACED * len(text):
+    if replaced > max(_FEW, sum(each > "\x7f" for each in text) / 2):
         raise UserError(f"document {name} is not in {encoding.upper()}, which it declares; save it as UTF-8")
     if replaced:
-        left_out.append(f"{replaced:,} characters that are none of {encoding.upper()} replaced")
+        left_out.append(f"characters that are not in {encoding.upper()} replaced: {replaced:,}")
     return _checked(text, name)
 
 
 def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
     try:
+        import pypdf  # noqa: F401
+
         from utaca.app import document_pdf
     except ImportError as error:
         raise UserError(f"document {name} is a PDF, which pypdf reads; run: pip install pypdf") from error
