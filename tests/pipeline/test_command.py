@@ -4,6 +4,7 @@ import io
 import json
 import os
 import runpy
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -14,7 +15,7 @@ from unittest.mock import Mock
 
 import openai
 import pytest
-from commands import call, typed
+from commands import ENVIRONMENT, call, typed
 from conftest import ROOT
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
@@ -27,9 +28,11 @@ from utaca.app import answering, asking, documents
 from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
+from utaca.endpoints.store import AnswerStore, identity
 from utaca.generation import kept
 from utaca.judging.rules import tasks
 from utaca.readers.load import Reader
+from utaca.settings.schema import EndpointSettings
 
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
 
@@ -217,7 +220,8 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("document.txt --budget 0", None, "--budget"),
         ("document.txt --cache-size much", None, "size 'much' is not understood"),
         ("document.txt --cache document.txt", None, "the cache document.txt cannot be made"),
-        ("document.txt --save none/a.html", None, "--save none/a.html is no file in a folder that exists"),
+        ("document.txt --save none/a.html", None, "none; make it, or save elsewhere"),
+        ("document.txt --save .", None, "--save . is a folder; name a file in it, as trace.html"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(prepared: Path, options: str, content: bytes | None, fault: str) -> None:
@@ -320,6 +324,50 @@ def test_an_interrupt_and_a_broken_pipe_end_quietly(prepared: Path, monkeypatch:
             runpy.run_module("utaca", run_name="__main__")
         monkeypatch.undo()
     assert ended.value.code == 0
+
+
+FULL = "standard output cannot be written to (No space left on device); send it elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("words", "streams", "status", "said"),
+    [
+        ("ask --reader tiny --no-cache --document - Who?", "<&-", 2, "standard input is closed; pass a document to it"),
+        ("ask --reader tiny --document document.txt Who?", ">&-", 2, "standard output is closed; send it to a file"),
+        ("--version", ">&- 2>&-", 2, None),
+        ("--version", "<&- 2>&-", 0, None),
+        ("--help", "> /dev/full", 2, FULL),
+        ("fetch", "> /dev/full", 2, FULL),
+        ("serve-rules --port 0", "> /dev/full", 2, FULL),
+        ("answers export --store answers.sqlite", "> /dev/full", 2, FULL),
+        ("fetch nothing", "2> /dev/full", 2, None),
+        ("fetch", "| true", 0, None),
+    ],
+)  # fmt: skip
+def test_streams_that_are_closed_or_full_are_a_sentence(
+    words: str, streams: str, status: int, said: str | None, prepared: Path
+) -> None:
+    with AnswerStore("answers.sqlite") as store:
+        request = identity(EndpointSettings(name="a", model="m", base_url="http://a/v1"), [], {"title": "A"}, "a-1")
+        store.put(request, "m", {}, (1, 1), 0.1)
+    command = f'set -o pipefail; "{sys.executable}" -m utaca {words} {streams}'
+    done = subprocess.run(["bash", "-c", command], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == status
+    assert done.stderr.rstrip("\n") == ("" if said is None else done.stderr.splitlines()[-1])
+    assert said is None or done.stderr.startswith(f"Error: {said}")
+
+
+def test_an_answer_needs_no_standard_error(prepared: Path) -> None:
+    words = f"ask --reader tiny --no-cache --trigger never --document document.txt '{QUESTION}'"
+    for streams in ("2>&-", "2> /dev/full"):
+        command = f'"{sys.executable}" -m utaca {words} {streams}'
+        done = subprocess.run(["bash", "-c", command], env=ENVIRONMENT, capture_output=True, text=True)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{ANSWER}\n", "")
+    done = subprocess.run(
+        ["bash", "-c", command.replace(streams, "> /dev/full")], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"\nError: {FULL}\n")
 
 
 def test_the_rules_answer_as_a_server_as_they_do_in_process(rules: tuple[str, int]) -> None:

@@ -104,8 +104,13 @@ def _check_page(page: Path) -> None:
         raise UserError(
             f"--save needs {error.name}, of the extra 'pipeline'; run: pip install 'utaca[pipeline]'"
         ) from error
-    if page.is_dir() or not page.absolute().parent.is_dir():
-        raise UserError(f"--save {page} is no file in a folder that exists; name one, as trace.html")
+    folder = page.absolute().parent
+    if page.is_dir():
+        raise UserError(f"--save {page} is a folder; name a file in it, as trace.html")
+    if not folder.is_dir():
+        raise UserError(
+            f"--save {page} is no file in a folder that exists: there is no folder {folder}; make it, or save elsewhere"
+        )
 
 
 def page_of(names: str, question: str, text: str, reader: Reader, generation: Generation, choice: Choice) -> str:

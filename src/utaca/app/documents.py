@@ -24,7 +24,7 @@ _OTHERS = {
 }
 """Files of characters whose text is written in a way of their own."""
 _FEW = 10
-"""If more characters, and most of those beyond ASCII, are not in the encoding that a page declares, it is in another."""
+"""A page is in another encoding than it declares if more characters, and most of those beyond ASCII, are not in it."""
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re.I)
 
