@@ -75,6 +75,10 @@ def read(tmp_path: Path) -> Read:
         ("<style>.x{display:none!important}</style><p class=x style='display:block'>no", ""),
         ("<style>@media print{p{display:none}} @media screen{b{display:none}}</style><p>yes<b>no", "yes"),
         ("<style>p::before,p:hover{display:none} @font-face{} }} p{color:red</style><p>yes", "yes"),
+        ("<style>.x{display:none} @media (min-width: 48em){.x{display:block}}</style><p class=x>yes", "yes"),
+        ("<style>@media only screen and (max-width:600px), print{p{display:none}}</style><p>yes", "yes"),
+        ("<style>@media (width<=80rem){@layer a{@supports (a:b){q{display:none}}}}</style><q>no", ""),
+        ("<style>@media (prefers-color-scheme:dark){p{display:none}}</style><p>yes", "yes"),
         ("<style media=print>p{display:none}</style><noscript><style>p{display:none}</style></noscript><p>yes", "yes"),
     ],
 )
@@ -266,6 +270,8 @@ def test_without_a_known_declaration_a_page_is_in_utf_8(read: Read) -> None:
         ("a", "<!-- c --><html><p>é".encode("utf-16"), "é"),
         ("a", b"<?xml version='1.0'?>\n<!DOCTYPE html><html><body><a id='x'/><script src='s'/>a</body></html>", "a"),
         ("a.xhtml", b"<html><head><title/></head><body><div/>a<br/>b<![CDATA[<c>]]></body></html>", "a\nb<c>"),
+        ("a.xhtml", b"<body>" + b"<![CDATA[" * 50_000 + b"a", "a"),
+        ("a.txt", b"<!--a-->" * 500 + b"<html>a", "a"),
         ("a.md", b"<h1 align=center>a</h1>", "<h1 align=center>a</h1>"),
         ("a.txt", b"From: me\n\nContent-Type: multipart/mixed is a header.", None),
     ],
@@ -284,6 +290,7 @@ def test_a_page_is_known_without_its_ending(name: str, content: bytes, text: str
             b"From: <Saved>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related;\r\n b=1\r\n\r\na",
             "a web archive",
         ),
+        ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is a text in ISO-2022-JP; save it as UTF-8"),
         ("a.html", b"<script>make()</script>", "holds no text (text that scripts make not read"),
         ("a.html", b"<body hidden>text", "holds no text (4 characters of hidden text left out)"),
         ("a.html", b"<html>\0", "is a binary file"),
@@ -420,6 +427,7 @@ def test_the_values_of_a_form_are_read(read: Read) -> None:
         made.field(FT="/Tx", T="long", V=made._add_object(stream(b"A long text"))),
         made.field(FT="/Tx", T="rich", RV="<body><p>Rich</p></body>"),
         made.field(FT="/Tx", T="drawn", AP=entries(N=made._add_object(drawn))),
+        made.field(FT="/Tx", T="number", V=7),
         made.field(FT="/Tx", T="empty"),
         made.field(FT="/Btn", T="member", V="/Yes", AS="/Yes"),
         made.field(FT="/Btn", T="sick", AS="/Off"),
@@ -429,8 +437,8 @@ def test_the_values_of_a_form_are_read(read: Read) -> None:
         made.field(FT="/Sig", T="signature", V=entries(Name="Ada")),
         made._add_object(entries(FT="/Tx", T="loose", V="on no page")),
     ]
-    kids = [made.field(AS="/red"), made.field(AS="/Off")]
-    radio = made._add_object(entries(FT="/Btn", T="colour", V="/red", Ff=1 << 15, Kids=kids))
+    kids = [made.field(AS="/Off"), made.field(AS="/red")]
+    radio = made._add_object(entries(FT="/Btn", T="colour", Ff=1 << 15, Kids=kids))
     child = made.field(FT="/Tx", T="age", V="41")
     parent = made._add_object(entries(T="person", Kids=[child]))
     for kid in kids:
@@ -440,7 +448,7 @@ def test_the_values_of_a_form_are_read(read: Read) -> None:
     text, notes = read(made.content(), "a.pdf")
     assert text.splitlines() == [
         "The form", "name: Ada Holm", "Birth place: Leeds", "York", "long: A long text", "rich: Rich",
-        "drawn: as drawn", "member: Yes", "sick: Off", "Send", "country: Germany", "languages: en, fr",
+        "drawn: as drawn", "number: 7", "member: Yes", "sick: Off", "Send", "country: Germany", "languages: en, fr",
         "signature: signed Ada", "colour: red", "person.age: 41", "", "loose: on no page",
     ]  # fmt: skip
     assert notes == []

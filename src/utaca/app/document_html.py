@@ -33,6 +33,8 @@ _LINES = re.compile(
     "body|caption|center|dd|div|dt|figcaption|foreignobject|legend|li|optgroup|option|select|summary|svg|tbody|"
     "text|textarea|tfoot|thead|tr"
 )
+# Most elements of most pages; without attributes they have their parent's style.
+_PLAIN = frozenset(("a", "b", "br", "div", "em", "i", "li", "option", "p", "span", "strong", "td", "th", "tr"))
 _ROWS = frozenset(("table", "tbody", "tfoot", "thead", "tr"))
 # Browsers keep the white space in these.
 _KEPT = frozenset(("listing", "plaintext", "pre", "textarea", "xmp"))
@@ -50,6 +52,9 @@ _KEYWORDS = {
 }
 _RELATIVE = frozenset(("em", "ex", "ch", "cap", "ic", "lh"))
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_WIDTH = 1280
+"""Pixels that a browser's window is wide, for rules that ask."""
+_WIDTH_AS = re.compile(r"\(\s*((?:min|max)-width\s*:|width\s*[<>]=?)\s*(\d+\.?\d*|\.\d+)(px|em|rem)\s*\)")
 _FEW = 200
 """A page of fewer characters of text that has scripts is taken for one whose text its scripts make."""
 
@@ -260,7 +265,9 @@ class _Page:
 
     def _style(self, node: LexborNode, tag: str, outer: _Style) -> _Style:
         """The style of an element in one of the style ``outer``."""
-        attributes, found = node.attributes, dict(self._styles.get(node.mem_id, {}))
+        attributes, found = node.attributes, dict(self._styles.get(node.mem_id, ()))
+        if not attributes and not found and tag in _PLAIN:
+            return outer
         if attributes.get("style"):
             _cascade(found, _declared(attributes["style"]), (True,))
         said = {name: value for name, (_, value) in found.items()}
@@ -275,7 +282,6 @@ class _Page:
             tiny=hides.get(said.get("font-size", ""), outer.tiny),
             space=said.get("white-space") or ("kept" if tag in _KEPT else outer.space),
             drawing=tag == "svg" or (outer.drawing and tag not in ("text", "foreignobject")),
-            formula=outer.formula or tag == "math",
         )
 
     def _begin(self, node: LexborNode, tag: str, style: _Style) -> tuple[Sequence[LexborNode], _Style]:
@@ -301,11 +307,11 @@ class _Page:
                 inner = ()
         elif tag == "optgroup":
             self._text(f"{attributes.get('label') or ''}\n", replace(style, space="lines"))
-        elif tag == "math":
+        elif tag == "math" and not style.formula:
             formula = attributes.get("alttext") or _tex(node)
             self._text(formula, style)
             self._formulas += style.shown and not formula
-            inner = () if formula else inner
+            return (() if formula else inner), replace(style, formula=True)
         elif tag == "template":
             inner = [each for fragment in node.template_fragments() for each in _children(fragment)]
         elif tag == "iframe" and attributes.get("srcdoc"):
@@ -401,7 +407,7 @@ def _applies(style: LexborNode) -> bool:
     kind, medium = style.attributes.get("type") or "text/css", style.attributes.get("media") or "all"
     # Browsers that run scripts do not read what is for those that do not.
     apart = style.parent is not None and style.parent.tag == "noscript"
-    return kind.lower() == "text/css" and medium.strip().lower() in ("all", "screen") and not apart
+    return kind.lower() == "text/css" and _is_screen(medium) and not apart
 
 
 _Said = list[tuple[str, str, bool]]
@@ -415,14 +421,30 @@ def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
         rule = todo.pop()
         if rule.type == "qualified-rule" and (said := _declared(rule.content)):
             found.append((rule.prelude, said))
-        elif rule.type == "at-rule" and rule.content is not None and _is_for_screens(rule):
+        elif rule.type == "at-rule" and rule.content is not None and _applies_within(rule):
             todo += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)[::-1]
     return found
 
 
-def _is_for_screens(rule: Any) -> bool:
-    medium = tinycss2.serialize(rule.prelude).strip().lower()
-    return rule.lower_at_keyword == "media" and medium in ("all", "screen")
+def _applies_within(rule: Any) -> bool:
+    """Whether the rules in an at-rule apply: a layer's do, and those that ask for what browsers can."""
+    asked = tinycss2.serialize(rule.prelude)
+    if rule.lower_at_keyword == "media":
+        return _is_screen(asked)
+    return rule.lower_at_keyword in ("layer", "supports") and not asked.strip().lower().startswith("not")
+
+
+def _is_screen(queries: str) -> bool:
+    """Whether one of the media queries is true of a desktop's browser; those of other features than width are not."""
+    return any(all(map(_holds, re.split(r"\s+and\s+", query.strip().lower()))) for query in queries.split(","))
+
+
+def _holds(condition: str) -> bool:
+    width = _WIDTH_AS.fullmatch(condition)
+    if width is None:
+        return re.fullmatch("(only )?(all|screen)|", condition) is not None
+    pixels = float(width[2]) * (1 if width[3] == "px" else 16)
+    return pixels <= _WIDTH if width[1].startswith("min") or ">" in width[1] else pixels >= _WIDTH
 
 
 def _declared(content: str | list[Any]) -> _Said:

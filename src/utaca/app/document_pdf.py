@@ -214,7 +214,9 @@ class _Reading:
         elif flags & _PASSWORD and field.get("/FT") == "/Tx":
             self._hidden += "/V" in field
         else:
-            value = _value(field, widget.get("/AS")) or ("" if button else _drawn(page, widget))
+            states = [each.get("/AS") for each in (widget, *self._parts(field.get("/Kids")))]
+            chosen = next((state for state in states if state not in (None, "/Off")), None)
+            value = _value(field, chosen) or ("" if button else _drawn(page, widget))
             label = _text(field.get("/TU")) or name
             if value:
                 yield f"{label}: {value}" if label else value
@@ -236,7 +238,7 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
 
 
 def _value(field: Mapping[str, Any], state: Any) -> str:
-    """What a field holds, "" if nothing; ``state`` is what its widget shows, of a box."""
+    """What a field holds, "" if nothing; ``state`` is what its widgets show if they are boxes that are ticked."""
     value, options = _object(field.get("/V")), _object(field.get("/Opt")) or ()
     if field.get("/FT") == "/Btn":
         said = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
@@ -264,6 +266,8 @@ def _text(value: Any) -> str:
         value = value.get_data()
     if isinstance(value, bytes):
         value = value.decode("utf-16" if value[:2] in (b"\xfe\xff", b"\xff\xfe") else "latin-1", errors="replace")
+    if isinstance(value, int | float):
+        return str(value)
     return value.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(value, str) else ""
 
 

@@ -15,9 +15,10 @@ STDIN = "-"
 SEPARATOR = "\n\n"
 """Separator between the texts of several files."""
 _HTML, _XHTML = (".html", ".htm", ".xhtml", ".xht"), (".xhtml", ".xht")
-_PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+_PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _OTHERS = {
+    "a text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
     "an RTF file": re.compile(r"\s*\{\\rtf"),
     "a PostScript file": re.compile(r"%!PS"),
     "a web archive or a mail": re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*content-type:\s*multipart/", re.I),
@@ -122,10 +123,18 @@ def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
     else:
         text = _decoded(content, name, _MARKS.get(mark, "utf-8"))
     if path.endswith(_XHTML) or (page and page[1]):
-        # What XML ends at once begins in HTML, and CDATA is a comment in it.
-        text = re.sub(r"<!\[CDATA\[(.*?)\]\]>", lambda data: html.escape(data[1]), text, flags=re.S)
-        text = _SELF_CLOSED.sub(r"<\1\2></\1>", text)
+        text = _as_html(text)
     return of_html(text, left_out)
+
+
+def _as_html(page: str) -> str:
+    """XHTML as HTML, in which an element that XML ends at once has begun, and CDATA is a comment."""
+    before, *parts = page.split("<![CDATA[")
+    texts = [_SELF_CLOSED.sub(r"<\1\2></\1>", before)]
+    for part in parts:
+        data, end, after = part.partition("]]>")
+        texts.append(html.escape(data) + _SELF_CLOSED.sub(r"<\1\2></\1>", after) if end else part)
+    return "".join(texts)
 
 
 def _decoded(content: bytes, name: str, encoding: str) -> str:
