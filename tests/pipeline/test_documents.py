@@ -65,6 +65,12 @@ def read(tmp_path: Path) -> Read:
         ("<video>no</video><audio>no</audio><canvas>no</canvas><object data=a>no</object>", ""),
         ("<object>yes</object>", "yes"),
         ("<noscript>no</noscript><template>no<template>no</template>no</template>", ""),
+        ("<p>yes<noscript><p>no</p></noscript></p>", "yes"),
+        (
+            "<style>.x{color:red; .y, &.z{display:none} & q{display:none}}</style><p class=x>yes<b class=y>no</b><q>no",
+            "yes",
+        ),
+        ("<style>.x{&.z{display:none}}</style><p class='x z'>no<p class=x>yes", "yes"),
         ("<datalist><option>no</datalist><script>no</script><style>no</style>", ""),
         ("<p aria-hidden=true>yes", "yes"),
         ("<svg><title>no</title><svg><text>yes</text></svg><defs><text>no</text></defs>no</svg>", "yes"),

@@ -22,9 +22,7 @@ _NO_TEXT = re.compile(
     "marker|clippath|mask|pattern|filter|lineargradient|radialgradient|annotation|annotation-xml"
 )
 # Their content is for browsers that cannot show the element itself.
-_FALLBACKS = frozenset(
-    ("noscript", "noframes", "noembed", "audio", "video", "canvas", "object", "iframe", "embed", "frame")
-)
+_FALLBACKS = frozenset(("noframes", "noembed", "audio", "video", "canvas", "object", "iframe", "embed", "frame"))
 _PARAGRAPHS = re.compile(
     "address|article|aside|blockquote|details|dialog|dir|dl|fieldset|figure|footer|form|h1|h2|h3|h4|h5|h6|header|"
     "hgroup|hr|listing|main|menu|nav|ol|p|plaintext|pre|search|section|table|ul|xmp"
@@ -50,8 +48,11 @@ _KEYWORDS = {
         **dict.fromkeys(("pre-line", "preserve-breaks"), "lines"),
     },
 }
+_NOSCRIPT = re.compile(r"<(/?)noscript(?=[\s/>])", re.IGNORECASE)
 _RELATIVE = frozenset(("em", "ex", "ch", "cap", "ic", "lh"))
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
+_LONG = 1000
+"""Characters of a selector that others may be nested in."""
 _WIDTH = 1280
 """Pixels that a browser's window is wide, for rules that ask."""
 _WIDTH_AS = re.compile(r"\(\s*((?:min|max)-width\s*:|width\s*[<>]=?)\s*(\d+\.?\d*|\.\d+)(px|em|rem)\s*\)")
@@ -254,7 +255,8 @@ class _Page:
             yield "text that scripts make not read (if it lacks, print the page to PDF in a browser)"
 
     def _root(self, page: str) -> LexborNode:
-        tree = LexborHTMLParser(page)
+        # To browsers that run scripts the content of noscript is no markup, as that of noembed is to Lexbor.
+        tree = LexborHTMLParser(_NOSCRIPT.sub(r"<\1noembed", page))
         self._trees.append(tree)  # lest its nodes go
         self._styles |= _sheets(tree)
         kinds = [(each.attributes.get("type") or "module").lower() for each in tree.css("script")]
@@ -405,9 +407,7 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
 
 def _applies(style: LexborNode) -> bool:
     kind, medium = style.attributes.get("type") or "text/css", style.attributes.get("media") or "all"
-    # Browsers that run scripts do not read what is for those that do not.
-    apart = style.parent is not None and style.parent.tag == "noscript"
-    return kind.lower() == "text/css" and _is_screen(medium) and not apart
+    return kind.lower() == "text/css" and _is_screen(medium)
 
 
 _Said = list[tuple[str, str, bool]]
@@ -419,11 +419,26 @@ def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
     found, todo = [], tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
         rule = todo.pop()
-        if rule.type == "qualified-rule" and (said := _declared(rule.content)):
-            found.append((rule.prelude, said))
+        if rule.type == "qualified-rule":
+            if said := _declared(rule.content):
+                found.append((rule.prelude, said))
+            todo += _nested(rule)[::-1]
         elif rule.type == "at-rule" and rule.content is not None and _applies_within(rule):
             todo += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)[::-1]
     return found
+
+
+def _nested(rule: Any) -> list[Any]:
+    """The rules within a rule, with selectors that need not lie in it."""
+    outer = f":is({tinycss2.serialize(rule.prelude)})"
+    inner = []
+    for each in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
+        if each.type == "qualified-rule" and len(outer) < _LONG:
+            for selector in map(tinycss2.serialize, _split(each.prelude)):
+                own = selector.replace("&", outer) if "&" in selector else f"{outer} {selector}"
+                prelude = tinycss2.parse_component_value_list(own)
+                inner.append(tinycss2.ast.QualifiedRule(each.source_line, each.source_column, prelude, each.content))
+    return inner
 
 
 def _applies_within(rule: Any) -> bool:

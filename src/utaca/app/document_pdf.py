@@ -311,7 +311,7 @@ def _nameless(piece: str, font: Any) -> int:
     if "/ToUnicode" in font:
         return 0
     if isinstance(coding, DictionaryObject):
-        names = {str(each) for each in coding.get("/Differences", ())}
+        names = {str(each) for each in coding.get("/Differences", ())} if "/" in piece else ()
         return sum(len(name) for name in re.findall(r"/[^\s/]+", piece) if name in names)
     return len(piece.strip()) if font.get("/Subtype") == "/Type0" and str(coding).startswith("/Identity") else 0
 
