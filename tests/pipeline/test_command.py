@@ -340,6 +340,7 @@ FULL = "standard output cannot be written to (No space left on device); send it 
         ("fetch", "> /dev/full", 2, FULL),
         ("serve-rules --port 0", "> /dev/full", 2, FULL),
         ("answers export --store answers.sqlite", "> /dev/full", 2, FULL),
+        ("fetch", "1< /dev/null", 2, "standard output cannot be written to (Bad file descriptor)"),
         ("fetch nothing", "2> /dev/full", 2, None),
         ("fetch", "| true", 0, None),
     ],

@@ -213,7 +213,7 @@ def declaring(label: str) -> bytes:
         ("iso-8859-11", b"\xa1\x85", "ก…"),
         ("tis-620", b"\xa1\xdb\x81", "ก\ufffd\x81"),
         ("x-mac-roman", b"\x8a", "ä"),
-        ("koi8-u", b"\xa4", "є"),
+        ("koi8-u", b"\xa4\xae", "єў"),
         ("iso-8859-8-i", b"\xe0", "א"),
         ("x-user-defined", b"\xe9", "é"),
         ("utf-16", "é".encode(), "é"),
@@ -406,11 +406,14 @@ def test_pages_that_are_not_read_are_noted(contents: list[Any], note: str | None
     assert notes == ([note] if note else [])
 
 
+GLYPHS = entries(Type="/Font", Subtype="/CIDFontType2", BaseFont="/X", CIDSystemInfo=entries(Ordering="Identity"))
+
+
 @pytest.mark.parametrize(
     ("font", "shown"),
     [
         (
-            entries(Type="/Font", Subtype="/Type0", BaseFont="/X", Encoding="/Identity-H", DescendantFonts=[]),
+            entries(Type="/Font", Subtype="/Type0", BaseFont="/X", Encoding="/Identity-H", DescendantFonts=[GLYPHS]),
             "<00240025>",
         ),
         (entries(Type="/Font", Subtype="/Type3", Encoding=entries(Differences=[36, "/g1", "/g2"])), "<2425>"),

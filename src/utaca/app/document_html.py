@@ -97,10 +97,12 @@ def decoded(content: bytes, encoding: str) -> tuple[str, int]:
     # The standard's GBK is read as its superset.
     codec = codecs.lookup("gb18030") if encoding == "gbk" else webencodings.lookup(encoding).codec_info
     try:
-        return codec.decode(content, "strict")[0], 0
+        text, replaced = codec.decode(content, "strict")[0], 0
     except UnicodeDecodeError:
         text = codec.decode(content, _AS_BROWSERS)[0]
-        return text, text.count("\ufffd")
+        replaced = text.count("\ufffd")
+    # The standard's KOI8-U has two letters of Belarusian where Python's has lines.
+    return (text.translate({0x255D: 0x45E, 0x256C: 0x40E}) if encoding == "koi8-u" else text), replaced
 
 
 def _as_browsers(error: UnicodeError) -> tuple[str, int]:

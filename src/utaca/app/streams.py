@@ -56,14 +56,14 @@ def _fill() -> None:
 
 def _wrapped(stream: TextIO | None, kind: type[io.FileIO], number: int) -> TextIO:
     """A stream that writes to the file of another as ``kind`` does; what has no file stays."""
+    if stream is None:
+        return io.TextIOWrapper(io.BufferedWriter(kind(number, "w", closefd=False)), "utf-8", "backslashreplace")
     try:
-        number = number if stream is None else stream.fileno()
+        file = io.BufferedWriter(kind(stream.fileno(), "w", closefd=False))
     except (OSError, ValueError):
         return stream
-    encoding, errors = ("utf-8", "backslashreplace") if stream is None else (stream.encoding, stream.errors)
-    whole_lines = stream is None or stream.line_buffering
-    file = io.BufferedWriter(kind(number, "w", closefd=False))
-    return io.TextIOWrapper(file, encoding, errors, line_buffering=whole_lines)
+    about = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+    return io.TextIOWrapper(file, stream.encoding, stream.errors, **about)
 
 
 class _Output(io.FileIO):
