@@ -70,6 +70,8 @@ def read(tmp_path: Path) -> Read:
             "<style>.x{color:red; .y, &.z{display:none} & q{display:none}}</style><p class=x>yes<b class=y>no</b><q>no",
             "yes",
         ),
+        ("<style>" + "a,&b{" * 5000 + "p{display:none}</style>yes", "yes"),
+        ("<style>a{" + "&" * 50_000 + "{display:none}}</style>yes", "yes"),
         ("<style>.x{&.z{display:none}}</style><p class='x z'>no<p class=x>yes", "yes"),
         ("<datalist><option>no</datalist><script>no</script><style>no</style>", ""),
         ("<p aria-hidden=true>yes", "yes"),
@@ -161,7 +163,7 @@ def test_what_a_page_shows_is_read(page: str, text: str) -> None:
         ("<p>a<p hidden>four", "4 characters of hidden text left out."),
         ("<p>a<iframe src=b></iframe><embed src=c>", "2 embedded pages or objects not read."),
         ("<p>a<img src=b><img alt='' src=c><img width=1 height=1>", "1 picture without a description not read."),
-        ("<p>a<math><mi>x</mi></math>", "1 formula read without their layout."),
+        ("<p>a<math><mi>x</mi></math>", "1 formula read without layout."),
         (
             "<p>a<script>make()</script>",
             "text that scripts make not read (if it lacks, print the page to PDF in a browser).",
@@ -537,7 +539,7 @@ def test_a_damaged_page_does_not_keep_the_others(read: Read, monkeypatch: pytest
 
     monkeypatch.setattr(PageObject, "extract_text", damaged)
     assert read(Made("good", "bad").content(), "a.pdf") == ("good", ["page 2 of 2 damaged and not read."])
-    with pytest.raises(utaca.UserError, match=r"is a PDF that cannot be read \(ValueError: of lines\); save it anew"):
+    with pytest.raises(utaca.UserError, match=r"is a PDF that cannot be read \(ValueError: of lines\); save it again"):
         read(Made("bad", "bad").content(), "a.pdf")
 
 

@@ -51,8 +51,8 @@ _KEYWORDS = {
 _NOSCRIPT = re.compile(r"<(/?)noscript(?=[\s/>])", re.IGNORECASE)
 _RELATIVE = frozenset(("em", "ex", "ch", "cap", "ic", "lh"))
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
-_LONG = 1000
-"""Characters of a selector that others may be nested in."""
+_LONG = 5000
+"""Characters that the selectors of a rule within others may have."""
 _WIDTH = 1280
 """Pixels that a browser's window is wide, for rules that ask."""
 _WIDTH_AS = re.compile(r"\(\s*((?:min|max)-width\s*:|width\s*[<>]=?)\s*(\d+\.?\d*|\.\d+)(px|em|rem)\s*\)")
@@ -250,7 +250,7 @@ class _Page:
         if self._pictures:
             yield f"{_number(self._pictures, 'picture')} without a description not read"
         if self._formulas:
-            yield f"{_number(self._formulas, 'formula', 'formulas')} read without their layout"
+            yield f"{_number(self._formulas, 'formula', 'formulas')} read without layout"
         if self._elsewhere:
             yield "the page that it sends browsers on to not read"
         if self._scripts and length < _FEW:
@@ -435,10 +435,12 @@ def _nested(rule: Any) -> list[Any]:
     outer = f":is({tinycss2.serialize(rule.prelude)})"
     inner = []
     for each in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
-        if each.type == "qualified-rule" and len(outer) < _LONG:
-            for selector in map(tinycss2.serialize, _split(each.prelude)):
-                own = selector.replace("&", outer) if "&" in selector else f"{outer} {selector}"
-                prelude = tinycss2.parse_component_value_list(own)
+        if each.type == "qualified-rule":
+            selectors = [tinycss2.serialize(selector) for selector in _split(each.prelude)]
+            # Without a bound rules within rules could make selectors without end.
+            if len(outer) * sum(1 + one.count("&") for one in selectors) < _LONG:
+                named = [one.replace("&", outer) if "&" in one else f"{outer} {one}" for one in selectors]
+                prelude = tinycss2.parse_component_value_list(", ".join(named))
                 inner.append(tinycss2.ast.QualifiedRule(each.source_line, each.source_column, prelude, each.content))
     return inner
 

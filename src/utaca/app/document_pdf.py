@@ -52,7 +52,7 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
                 f"document {name} is encrypted with AES, which needs cryptography; run: pip install cryptography"
             ) from error
         except Exception as error:  # pypdf raises errors of every class for damaged files
-            raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it anew") from error
+            raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it again") from error
     return "\n\n".join(text for text in texts if text.strip()), left_out
 
 
