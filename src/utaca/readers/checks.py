@@ -8,7 +8,6 @@ from pathlib import Path
 import torch
 from torch import nn
 from transformers import (
-    AutoConfig,
     AutoModelForCausalLM,
     GenerationConfig,
     PretrainedConfig,
@@ -22,10 +21,12 @@ from utaca.errors import UserError, in_a_sentence
 from utaca.readers import files, gguf, public
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
+from utaca.readers.model_config import model_config
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.machine import gib, promised_gpu
 from utaca.settings.schema import ReaderSettings
+from utaca.sizes import Sizes
 
 # Rotary types whose frequencies do not depend on the input's length, so that keys can be rotated to any position.
 FIXED_ROTARY = ("default", "linear", "llama3", "yarn")
@@ -109,14 +110,15 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     where, revision, folder = files.where(settings), settings.revision or None, files.folder_of(settings.path)
     path = str(folder or settings.path)
     with in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
-        _check_config(settings)
+        file = _check_config(settings)
         with in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
-            config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+            config = model_config(file)
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(
                     config, dtype=torch.float32, attn_implementation=ATTENTION, trust_remote_code=False
                 )
-        _check_attention(where, config)
+            _check_attention(where, config)
+            _check_rotation(where, model)
         with in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
             end_tokens(model.generation_config)
             if folder is not None and (folder / "generation_config.json").is_file():
@@ -129,8 +131,9 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def _check_config(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` unless ``settings.path`` has an unquantised model of a supported family."""
+def _check_config(settings: ReaderSettings) -> Path:
+    """Path of the reader's ``config.json``; raise :class:`UserError` unless it is of an unquantised model of a supported
+    family."""
     reader, folder = files.where(settings), files.folder_of(settings.path)
     if folder is not None:
         files.check_folder(settings)
@@ -151,6 +154,7 @@ def _check_config(settings: ReaderSettings) -> None:
     if family not in FAMILIES:
         raise UserError(f"{reader} is a {family} model; supported are {', '.join(FAMILIES)}")
     files.check_config(config)
+    return config
 
 
 def _check_attention(where: str, config: PretrainedConfig) -> None:
@@ -160,8 +164,29 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
     if kind not in FIXED_ROTARY:
         raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
     layers = getattr(config, "layer_types", None) or []
-    if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window):
+    if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window is not None):
         raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
+    if other := next((layer for layer in layers if layer != "full_attention"), ""):
+        raise UserError(f"{where} has layers of {other}, which block memory does not support")
+
+
+def _check_rotation(where: str, model: PreTrainedModel) -> None:
+    """Raise :class:`UserError` if a model's rotary embedding is no rotation of heads by finite angles.
+
+    transformers fails at the first pass, or computes numbers that are not finite.
+    """
+    family, config = FAMILIES[model.config.model_type], model.config
+    # The model itself is on the device meta, which holds no numbers.
+    rotary = type(family.parts(model).rotary)(config)
+    cos, _ = rotary(torch.zeros(1), torch.arange(2)[None])
+    scale, width = rotary.attention_scaling, Sizes.of(config.to_dict()).head_size
+    if not (rotary.inv_freq.isfinite().all() and math.isfinite(scale) and scale > 0):
+        raise UserError(f"{where} has a rotary embedding whose numbers are not finite; copy or download it anew")
+    if family.like_llama and cos.shape[-1] != width:
+        raise UserError(
+            f"{where} rotates {cos.shape[-1]} of the {width} dimensions of a head, but its family's models rotate all; "
+            "copy or download it anew"
+        )
 
 
 def end_tokens(config: GenerationConfig) -> list[int]:

@@ -35,6 +35,9 @@ _NUMBERS = (
 """Sizes that a ``config.json`` must state; for a missing size, transformers would use the value of another model."""
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
+_MOST_LAYERS = 10_000
+_ELSEWHERE = ("configuration_files", "transformers_weights")
+"""Keys that name another file than ``config.json`` or :data:`WHOLE`, which transformers would then read instead."""
 
 
 def listed() -> dict[str, Path]:
@@ -175,7 +178,11 @@ def _is_pointer(path: Path) -> bool:
 
 
 def check_config(path: Path) -> dict[str, Any]:
-    """Read a ``config.json``; raise :class:`UserError` if it lacks sizes, is of a quantised model, or names code."""
+    """Read a ``config.json``; raise :class:`UserError` if block memory cannot compute what transformers would.
+
+    That is so if the file lacks sizes, is of a quantised model, names code or other files, changes single layers, or
+    lets tokens attend to later ones.
+    """
     config = read_object(path)
     optional = [key for key in ("num_key_value_heads", "head_dim") if config.get(key) is not None]
     for key in (*_NUMBERS, *optional):
@@ -184,11 +191,34 @@ def check_config(path: Path) -> dict[str, Any]:
             raise UserError(
                 f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
             )
+    heads, kv_heads = config["num_attention_heads"], config.get("num_key_value_heads")
+    if kv_heads is not None and heads % kv_heads:
+        raise UserError(
+            f"{path} has num_attention_heads={heads} and num_key_value_heads={kv_heads}, which must divide it; copy or "
+            "download it anew"
+        )
+    if config["num_hidden_layers"] > _MOST_LAYERS:
+        raise UserError(
+            f"{path} has num_hidden_layers={config['num_hidden_layers']}, more than any model has; copy or download it "
+            "anew"
+        )
     for key in _QUANTISED_KEYS:
         if config.get(key) is not None:
             raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
     if config.get("auto_map") is not None:
         raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
+    if not config.get("is_causal", True):
+        raise UserError(
+            f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in models of "
+            "embeddings, which block memory does not support; use a model that generates text"
+        )
+    if config.get("per_layer_config"):
+        raise UserError(
+            f"{path} has per_layer_config, which gives single layers another form; block memory does not support it"
+        )
+    for key in _ELSEWHERE:
+        if config.get(key) is not None:
+            raise UserError(f"{path} has {key}, which names other files; use a folder whose files have the usual names")
     return config
 
 

@@ -19,6 +19,7 @@ from utaca.readers import files, gguf
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
 from utaca.readers.families import FAMILIES
+from utaca.readers.model_config import model_config
 from utaca.readers.prompts import Prompts
 from utaca.readers.shortcuts import shorten
 from utaca.settings.checks import build_reader
@@ -259,9 +260,12 @@ def load(settings: ReaderSettings) -> Reader:
         own_gpu()
         check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
+    config_file = files.config_file(settings)
+    assert config_file is not None, "check has read it"
     with in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
         model, about = AutoModelForCausalLM.from_pretrained(
             path,
+            config=model_config(config_file),
             revision=settings.revision or None,
             dtype=dtype,
             attn_implementation=ATTENTION,

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from utaca.readers import gguf
-from utaca.readers.files import read_object
+from utaca.readers.files import config_file, read_object
+from utaca.settings.schema import ReaderSettings
 
 _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")
 
@@ -14,7 +15,8 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
     """Load the tokenizer of a folder, GGUF file or Hugging Face id, as ``transformers.AutoTokenizer`` does.
 
     Code that comes with a model is never run. If a folder's config names the general class, that class is loaded
-    directly: AutoTokenizer imports torch, which takes longer than most stages that need a tokenizer.
+    directly: AutoTokenizer imports torch, which takes longer than most stages that need a tokenizer. AutoTokenizer also
+    asks the model's config for the family, and gets the one that the model is made from.
     """
     if gguf.is_gguf(path):
         path = str(gguf.converted(path))
@@ -25,7 +27,11 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
         return TokenizersBackend.from_pretrained(path)
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False)
+    from utaca.readers.model_config import model_config
+
+    file = config_file(ReaderSettings(name=path, path=path, revision=revision))
+    config = {} if file is None else {"config": model_config(file)}
+    return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False, **config)
 
 
 def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
