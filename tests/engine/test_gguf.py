@@ -169,13 +169,13 @@ def message(path: Path) -> str:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"name": "llama"}, "is a llama model with a qwen2 tokenizer; of GGUF files qwen2 alone is read"),
+        ({"name": "llama"}, "is a llama model with a qwen2 tokenizer; of GGUF files only qwen2 is read"),
         ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
         ({"block_count": 3}, "lacks weights (12: blk.2.attn_k.bias, ...)"),
         ({"tensors": ("rope_freqs.weight",)}, "has unknown weights (1: rope_freqs.weight, ...)"),
-        ({"without": "layer_norm_rms_eps"}, "does not say qwen2.attention.layer_norm_rms_epsilon"),
+        ({"without": "layer_norm_rms_eps"}, "has qwen2.attention.layer_norm_rms_epsilon=nothing"),
         ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
-        ({"rope_scaling_type": format.RopeScalingType.YARN}, "scales its rotary embedding"),
+        ({"rope_scaling_type": format.RopeScalingType.YARN}, "has qwen2.rope.scaling.type=yarn, which is not read of GGUF files unless it is none or linear"),
     ],
 )
 def test_a_model_that_would_be_misread_is_refused(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_conversion_that_lost_files_is_a_sentence(tmp_path: Path) -> None:
 
 def test_a_killed_conversion_leaves_nothing_for_good(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf")
-    scratch = gguf.conversion(file).with_suffix(".making")
+    scratch = Path(f"{gguf.conversion(file)}.making")
     scratch.mkdir(parents=True)
     (scratch / "model-00001-of-00002.safetensors").write_text("half")
     assert "model-00001-of-00002.safetensors" not in {path.name for path in gguf.converted(file).iterdir()}

@@ -94,6 +94,9 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
             name = settings.name if listed else "NAME, without which it lists the names"
             raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
         gguf.check(path)
+        with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
+            tokenizer = gguf.tokenizer(Path(path))
+            _check_tokenizer(files.where(settings), tokenizer, len(tokenizer))
         return None
     try:
         return _check_model(settings)
@@ -107,7 +110,7 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
 
 def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     """Check the model that a reader's folder or the hub holds, and return its tokenizer."""
-    where, revision, folder = files.where(settings), settings.revision or None, files.folder_of(settings.path)
+    where, folder = files.where(settings), files.folder_of(settings.path)
     path = str(folder or settings.path)
     with in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
         file = _check_config(settings)
@@ -132,8 +135,7 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
 
 
 def _check_config(settings: ReaderSettings) -> Path:
-    """Path of the reader's ``config.json``; raise :class:`UserError` unless it is of an unquantised model of a supported
-    family."""
+    """Path of a reader's ``config.json``; raise :class:`UserError` unless its model is plain, of a supported family."""
     reader, folder = files.where(settings), files.folder_of(settings.path)
     if folder is not None:
         files.check_folder(settings)

@@ -29,8 +29,8 @@ _OLD = ("rope_scaling",)
 def model_config(path: Path) -> PretrainedConfig:
     """The config that the ``config.json`` at ``path`` holds, without the keys that are of no account here.
 
-    Raises :class:`UserError` as :func:`utaca.readers.files.check_config` does, and if a number is not finite or below its
-    least value. The library raises errors of every class for values that make no config.
+    Raises :class:`UserError` as :func:`utaca.readers.files.check_config` does, and if a number is not finite or too
+    small. The library raises errors of every class for values that make no config.
     """
     content = check_config(path)
     family = content["model_type"]

@@ -174,7 +174,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
-    if reader.revision and (reader.path.lower().endswith(".gguf") or os.path.isdir(reader.path)):
+    if reader.revision and (reader.path.lower().endswith(".gguf") or os.path.exists(reader.path)):
         yield (
             f"reader.revision is {reader.revision}, a version on a hub, but reader.path={reader.path} is here, where "
             "there is one alone; leave reader.revision out."

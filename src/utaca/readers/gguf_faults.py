@@ -1,0 +1,241 @@
+"""What in a GGUF file would be read otherwise than llama.cpp reads it.
+
+transformers takes some keys of a file and passes over the others. So every key of the model must be known here: either
+it is taken, or it has a value at which it changes nothing. The same holds for tensors.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from utaca.errors import UserError, in_a_sentence
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+MAGIC = b"GGUF"
+"""First bytes of a GGUF file."""
+KIND = "qwen2"
+"""The name in a GGUF file of the supported architecture, and of the supported rule of pre-tokenization."""
+_AS_FOLDERS = ("llama", "qwen2", "qwen3")
+"""Architectures, as GGUF files name them, whose models are read from folders (:mod:`utaca.readers.families`)."""
+_ELSEWHERE = "set reader.path to the hub id or folder of the model that it was made from"
+
+_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
+"""First bytes of files of llama.cpp's formats before GGUF."""
+_VERSIONS = (2, 3)
+
+_COUNTS = (
+    "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv",
+)  # fmt: skip
+_EPSILON, _BASE = "attention.layer_norm_rms_epsilon", "rope.freq_base"
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("rope.scale_linear", "rope.scaling.factor"), (0, 1)),
+    "rope.scaling.type": ("none", "linear"),
+    "rope.scaling.attn_factor": (1,),
+    "rope.scaling.yarn_log_multiplier": (0,),
+    "attention.causal": (True,),
+    "pooling_type": (0,),
+    **dict.fromkeys(("expert_count", "expert_used_count", "attention.sliding_window", "attention.scale"), (0,)),
+    **dict.fromkeys(("attention.max_alibi_bias", "attention.clamp_kqv"), (0,)),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (0,)),
+    **dict.fromkeys(("logit_scale", "embedding_scale", "residual_scale"), (0, 1)),
+    "use_parallel_residual": (False,),
+}
+"""Keys that transformers passes over, with the values at which they change nothing."""
+_WITHOUT_SCALING = ("rope.scaling.original_context_length", "rope.scaling.finetuned")
+"""Keys that change nothing where the rotary embedding is not scaled."""
+
+_IDS = ("bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id")
+
+
+def first_bytes(path: str | Path, count: int) -> bytes:
+    """The first bytes of a file; none if it is no regular file that this user may read."""
+    if not os.path.isfile(path):
+        return b""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(count)
+    except OSError:
+        return b""
+
+
+def numbers(path: Path) -> int:
+    """How many numbers the weights of a GGUF file are; raises :class:`UserError` if the file would be misread."""
+    part = re.search(r"-(\d{5})-of-(\d{5})\.gguf$", path.name, re.IGNORECASE)
+    try:
+        with in_a_sentence(f"{path} cannot be read", "copy or download it anew"):
+            file = _opened(path)
+            if fault := next(_faults(file), ""):
+                raise UserError(f"{path} {fault}")
+    except UserError:
+        # Not all programs that split files write into a part that it is one.
+        if part and int(part[2]) > 1:
+            raise UserError(f"{path} {_split(int(part[1]), int(part[2]))}") from None
+        raise
+    return sum(prod(map(int, tensor.shape)) for tensor in file.tensors)
+
+
+def _split(number: int, count: int) -> str:
+    return (
+        f"is part {number} of {count} of a split file; merge them (llama-gguf-split --merge FIRST_PART MERGED.gguf), "
+        "and set reader.path to the merged file"
+    )
+
+
+def _opened(path: Path) -> GGUFReader:
+    """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
+    first = first_bytes(path, 8)
+    if first[:4] in _OLD_MAGICS:
+        raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
+    if first[:4] != MAGIC:
+        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it anew")
+    version = int.from_bytes(first[4:], "little")
+    if len(first) == 8 and version not in _VERSIONS:
+        if int.from_bytes(first[4:], "big") in _VERSIONS:
+            raise UserError(
+                f"{path} is a GGUF file for big-endian machines; convert it: gguf-convert-endian {path} little"
+            )
+        mend = "convert its model with a current llama.cpp" if version == 1 else "take another file of its model"
+        raise UserError(f"{path} is a GGUF file of version {version}, and versions 2 and 3 are read; {mend}")
+    from gguf import GGUFReader
+
+    try:
+        return GGUFReader(path)
+    except Exception as error:  # the type depends on where a file was cut
+        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it anew") from error
+
+
+def _faults(file: GGUFReader) -> Iterator[str]:
+    """Why a file would be misread: the rest of a sentence that begins with its path."""
+    values = {name: field.contents() for name, field in file.fields.items() if len(field.data) <= 1}
+    if isinstance(count := values.get("split.count"), int) and count > 1:
+        yield _split(int(values.get("split.no", 0)) + 1, count)
+    kind, rule = values.get("general.architecture"), values.get("tokenizer.ggml.pre")
+    what = values.get("general.type", "model")
+    if what == "adapter":
+        yield "is an adapter; merge it into its base model (llama-export-lora), and set reader.path to the result"
+    if what == "mmproj" or kind == "clip":
+        yield "is the part of a model that reads images (mmproj); set reader.path to the language model's file"
+    if what != "model":
+        yield f"is a file of type {what}, not a model; set reader.path to the model's file"
+    if kind != KIND or rule != KIND or values.get("tokenizer.ggml.model") != "gpt2":
+        way = _ELSEWHERE if kind in _AS_FOLDERS else "use a Llama, Mistral, Qwen2 or Qwen3 model"
+        yield f"is a {kind} model with a {rule} tokenizer; of GGUF files only {KIND} is read; {way}"
+    # The value of a list is None: no key that is taken has one.
+    yield from _key_faults(
+        {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{KIND}.")}
+    )
+    yield from _tensor_faults(file, values)
+    yield from _tokenizer_faults(file, values)
+
+
+def _key_faults(values: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of the keys of the architecture, whose names are given without it."""
+    for key in _COUNTS:
+        if type(value := values.get(key)) is not int or value < 1:
+            yield f"has {KIND}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it anew"
+    for key, default in {_EPSILON: None, _BASE: 10_000.0}.items():
+        value = values.get(key, default)
+        if not (isinstance(value, float) and math.isfinite(value) and value > 0):
+            yield f"has {KIND}.{key}={_shown(value)}, which must be a number above 0; copy or download it anew"
+    heads, width = values["attention.head_count"], values["embedding_length"]
+    if width % heads or heads % values["attention.head_count_kv"]:
+        yield "has sizes of which one must divide the other, and does not; copy or download it anew"
+    for key, value in values.items():
+        if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
+            neutral: tuple[Any, ...] = (width // heads,)
+        elif key in _NEUTRAL:
+            neutral = _NEUTRAL[key]
+        elif key in (*_COUNTS, *_WITHOUT_SCALING, _EPSILON, _BASE, "vocab_size"):
+            continue
+        else:
+            yield f"has {KIND}.{key}, which is not read of GGUF files; {_ELSEWHERE}"
+        if value not in neutral:
+            yield (
+                f"has {KIND}.{key}={_shown(value)}, which is not read of GGUF files unless it is "
+                f"{' or '.join(map(_shown, neutral))}; {_ELSEWHERE}"
+            )
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+
+def _tensor_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of the tensors: missing, unknown or of other sizes, and types that the package gguf does not read."""
+    from gguf import dequantize
+
+    layers = values[f"{KIND}.block_count"]
+    if layers > len(file.tensors):
+        yield f"lacks weights of its {layers} layers; copy or download it anew, or {_ELSEWHERE}"
+    wanted = _shapes(values, len(_listed(file, "tokenizer.ggml.tokens")))
+    stored = {tensor.name: tuple(reversed([int(size) for size in tensor.shape])) for tensor in file.tensors}
+    # transformers would initialise missing weights and drop unknown ones.
+    lacking = wanted.keys() - stored.keys() - {_OUTPUT}
+    for fault, names in {"lacks": lacking, "has unknown": stored.keys() - wanted.keys()}.items():
+        if names:
+            yield f"{fault} weights ({len(names)}: {min(names)}, ...); copy or download it anew, or {_ELSEWHERE}"
+    for name, shape in stored.items():
+        if shape != wanted[name]:
+            yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it anew"
+    for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
+        try:
+            dequantize(tensor.data[:1], tensor.tensor_type)
+        except Exception:  # NotImplementedError, or of other types in other versions
+            yield f"has weights of type {tensor.tensor_type.name}, which the package gguf does not read; {_ELSEWHERE}"
+
+
+_OUTPUT = "output.weight"
+"""A tensor that is missing where the output matrix is the embedding."""
+
+
+def _shapes(values: Mapping[str, Any], tokens: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of all tensors that a model with so many tokens may have, by name."""
+    layers, _, width, inner, heads, kv_heads = (values[f"{KIND}.{key}"] for key in _COUNTS)
+    keys = kv_heads * (width // heads)
+    layer = {
+        **dict.fromkeys(("attn_norm.weight", "ffn_norm.weight", "attn_q.bias"), (width,)),
+        **dict.fromkeys(("attn_q.weight", "attn_output.weight"), (width, width)),
+        **dict.fromkeys(("attn_k.weight", "attn_v.weight"), (keys, width)),
+        **dict.fromkeys(("attn_k.bias", "attn_v.bias"), (keys,)),
+        **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (inner, width)),
+        "ffn_down.weight": (width, inner),
+    }
+    whole = {"token_embd.weight": (tokens, width), _OUTPUT: (tokens, width), "output_norm.weight": (width,)}
+    return whole | {f"blk.{number}.{name}": shape for number in range(layers) for name, shape in layer.items()}
+
+
+def _tokenizer_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of the tokens, their types and ids, and of the chat template."""
+    tokens = _listed(file, "tokenizer.ggml.tokens")
+    if not tokens:
+        yield "has no tokens; copy or download it anew"
+    if not _listed(file, "tokenizer.ggml.merges"):
+        yield "has no merges of its tokenizer; copy or download it anew"
+    template = values.get("tokenizer.chat_template")
+    if not template or not isinstance(template, str):
+        yield "has no chat template; take the file of an instruction-tuned model"
+    for key in _IDS:
+        number = values.get(f"tokenizer.ggml.{key}", 0)
+        if type(number) is not int or not 0 <= number < len(tokens):
+            yield f"has tokenizer.ggml.{key}={_shown(number)}, but {len(tokens)} tokens; copy or download it anew"
+    if (rows := values.get(f"{KIND}.vocab_size", len(tokens))) != len(tokens):
+        yield f"has {KIND}.vocab_size={_shown(rows)}, but {len(tokens)} tokens; copy or download it anew"
+    types = _listed(file, "tokenizer.ggml.token_type")
+    if len(types) != len(tokens):
+        yield f"has types of {len(types)} tokens, but {len(tokens)} tokens; copy or download it anew"
+
+
+def _listed(file: GGUFReader, key: str) -> list[Any]:
+    """The list that a key holds; empty if there is none."""
+    field = file.get_field(key)
+    found = None if field is None else field.contents()
+    return found if isinstance(found, list) else []
