@@ -192,7 +192,7 @@ def fetch(
         for name in files.listed():
             print(f"{name:20} {files.state(files.listed_settings(name))}")
     elif reader not in files.listed():
-        raise UserError(f"there is no reader {reader!r}; there are {', '.join(files.listed())}")
+        raise UserError(files.unknown(reader))
     else:
         print(files.fetch(files.listed_settings(reader)))
 

@@ -18,7 +18,7 @@ from transformers.utils import cached_file
 
 from utaca.data_files import root
 from utaca.errors import UserError, in_a_sentence
-from utaca.readers import files, gguf, public
+from utaca.readers import files, gguf, hub, public
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.model_config import model_config
@@ -87,7 +87,8 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     check_settings(settings)
     path = settings.path
     if not gguf.is_gguf(path):
-        return _check_model(settings)
+        with hub.asked_once(path, settings.revision):
+            return _check_model(settings)
     if files.folder_of(path) is None:
         if not os.path.isfile(path) and public.entry(path):
             listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
@@ -141,7 +142,9 @@ def _check_config(settings: ReaderSettings) -> Path:
         files.check_folder(settings)
         config = folder / "config.json"
     elif os.path.isfile(settings.path):
-        raise UserError(f"{reader} is a file; set reader.path to the folder that it lies in, or to a GGUF file")
+        raise UserError(f"{reader} {files.form_of(Path(settings.path))}")
+    elif not hub.is_id(settings.path):
+        raise UserError(files.absent(settings.path))
     else:
         try:
             config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))

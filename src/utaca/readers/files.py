@@ -1,5 +1,6 @@
 """Files of readers: the readers that the config lists, their files on disk, and fetching; does not import torch."""
 
+import difflib
 import json
 import os
 from collections.abc import Sequence
@@ -59,6 +60,44 @@ def listed_settings(name: str) -> ReaderSettings:
     return build_reader(listed_keys(name))
 
 
+def absent(path: str) -> str:
+    """The sentence for a reader's path at which nothing is, and which is no hub id: for a name, with similar names."""
+    if os.path.basename(path) != path:
+        return f"{path} is neither a folder nor a file that this user may read; correct the reader's path"
+    return f"{unknown(path)} (a model of your own: its folder, GGUF file, or hub id ORGANISATION/NAME)"
+
+
+def unknown(name: str) -> str:
+    """The sentence for a name that no listed reader has, with the most similar name."""
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), listed(), n=1)
+    return f"there is no reader {name!r}; " + (
+        f"did you mean {near[0]}?" if near else f"there are {', '.join(listed())}"
+    )
+
+
+def listed_of(path: str) -> str:
+    """Name of the listed reader whose model a path or hub id is, wherever the files lie; "" if it is of none.
+
+    Files are compared by size and digest: a GGUF file with those of the catalogue, a folder's weights with those of the
+    listed readers' folders.
+    """
+    for name in listed():
+        other = str(listed_keys(name)["path"])
+        if path == other or _same_file(path, other) or _same_file(*(os.path.join(x, WHOLE) for x in (path, other))):
+            return name
+    return ""
+
+
+def _same_file(path: str, other: str) -> bool:
+    """Whether ``path`` is a file whose bytes are those of ``other``, which is here or in the catalogue."""
+    if not os.path.isfile(path):
+        return False
+    size, file = os.path.getsize(path), public.entry(other)
+    if file is not None:
+        return size == file.size and gguf.digest(path) == file.sha256
+    return os.path.isfile(other) and size == os.path.getsize(other) and gguf.digest(path) == gguf.digest(other)
+
+
 def state(reader: ReaderSettings) -> str:
     """Describe in one line whether a reader's files are on disk, and the source of the files."""
     state = "here" if weights(reader) or os.path.isfile(reader.path) else "not fetched"
@@ -116,14 +155,14 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
 def check_folder(reader: ReaderSettings) -> None:
     """Raise :class:`UserError` if a reader's folder lacks a file, or holds an unreadable or unsupported file."""
     folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
-    if not (folder / "config.json").is_file() and (whole := next(folder.glob("*.gguf"), None)):
-        raise UserError(f"{named} is a folder with a GGUF file; set reader.path={whole}")
     if (folder / "adapter_config.json").is_file():
         raise UserError(
             f"{named} holds an adapter (adapter_config.json); merge it into its base model (peft: "
             "merge_and_unload) and set reader.path to the merged folder"
         )
     if not (folder / "config.json").is_file():
+        if ggufs := _ggufs(folder):
+            raise UserError(f"{named} is a folder with {ggufs}")
         raise UserError(f"{named} has no config.json; point reader.path at a Hugging Face model folder")
     for path in sorted(folder.iterdir()):
         if path.name in _OBJECTS:
@@ -135,12 +174,35 @@ def check_folder(reader: ReaderSettings) -> None:
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         if any(path.is_file() for path in folder.glob("*.safetensors")):
             raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
+        if ggufs := _ggufs(folder):
+            raise UserError(f"{named} has no .safetensors files, but {ggufs}")
         other = next((path.name for form in ("*.bin", "*.pt", "*.pth") for path in folder.glob(form)), None)
         instead = f", but {other}, which is not read" if other else ""
         raise UserError(f"{named} has no weights{instead}; add its .safetensors files to the folder")
     lacking = [name for name in _shards(reader) if not (folder / name).is_file()]
     if lacking:
         raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
+
+
+def _ggufs(folder: Path) -> str:
+    """The GGUF files in a folder and how to name them, the rest of a sentence; "" if there are none."""
+    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf" and path.is_file())
+    if not found:
+        return ""
+    if len(found) == 1:
+        return f"a GGUF file; set reader.path={found[0]}"
+    return f"{len(found)} GGUF files; set reader.path to one of them, as {found[0]}"
+
+
+def form_of(path: Path) -> str:
+    """What a file is that is no GGUF file, and what to name in its place: the rest of a sentence."""
+    if gguf.is_old(path):
+        return "is of a format before GGUF; convert its model with a current llama.cpp"
+    if (path.parent / "config.json").is_file():
+        return f"is a file; set reader.path to the folder that it lies in, {path.parent}"
+    if path.suffix.lower() in (".bin", ".pt", ".pth", ".ckpt"):
+        return "is a file of pickled weights, which is not read; set reader.path to a folder of .safetensors files"
+    return "is a file; set reader.path to a folder with config.json, tokenizer and .safetensors, or to a GGUF file"
 
 
 def first_few(names: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from utaca.data_files import sha256
 from utaca.errors import UserError, in_a_sentence
-from utaca.readers.gguf_faults import MAGIC, first_bytes, numbers
+from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes, numbers
 from utaca.settings.machine import check_room
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ def is_gguf(path: str | Path) -> bool:
     if os.path.isdir(path):
         return False
     return Path(path).suffix.lower() == ".gguf" or first_bytes(path, 4) == MAGIC
+
+
+def is_old(path: str | Path) -> bool:
+    """Whether a file is of a format that llama.cpp had before GGUF."""
+    return first_bytes(path, 4) in OLD_MAGICS
 
 
 def models() -> Path:

@@ -27,7 +27,7 @@ _AS_FOLDERS = ("llama", "qwen2", "qwen3")
 """Architectures, as GGUF files name them, whose models are read from folders (:mod:`utaca.readers.families`)."""
 _ELSEWHERE = "set reader.path to the hub id or folder of the model that it was made from"
 
-_OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
+OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
 """First bytes of files of llama.cpp's formats before GGUF."""
 _VERSIONS = (2, 3)
 
@@ -93,7 +93,7 @@ def _split(number: int, count: int) -> str:
 def _opened(path: Path) -> GGUFReader:
     """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
     first = first_bytes(path, 8)
-    if first[:4] in _OLD_MAGICS:
+    if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
     if first[:4] != MAGIC:
         raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it anew")

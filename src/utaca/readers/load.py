@@ -2,20 +2,22 @@
 
 import hashlib
 import json
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from utaca.errors import UserError, in_a_sentence
-from utaca.readers import files, gguf
+from utaca.readers import files, gguf, hub
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
 from utaca.readers.families import FAMILIES
@@ -262,7 +264,8 @@ def load(settings: ReaderSettings) -> Reader:
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
-    with in_a_sentence(f"{where} cannot be loaded", "copy or download the model anew"):
+    mend = "copy or download the model anew"
+    with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
         model, about = AutoModelForCausalLM.from_pretrained(
             path,
             config=model_config(config_file),
@@ -281,6 +284,19 @@ def load(settings: ReaderSettings) -> Reader:
     return Reader(model, tokenizer, settings)
 
 
+def _keys_of(path: str) -> dict[str, Any]:
+    """Config keys and values for a path or hub id: those of the listed reader whose model it is, else the defaults.
+
+    Raises :class:`UserError` if there is neither a file or folder of this path, nor may the hub have a model of it.
+    """
+    if not (os.path.lexists(path) or hub.is_id(path) or gguf.is_gguf(path)):
+        raise UserError(files.absent(path))
+    if name := files.listed_of(path):
+        print(f"{path} is the model of reader {name}, and gets that reader's settings.", file=sys.stderr, flush=True)
+        return files.listed_keys(name) | {"path": path}
+    return {"name": Path(path).name, "path": path, "prompt": "instruct"}
+
+
 def load_reader(
     name_or_path: str | Path,
     *,
@@ -291,17 +307,18 @@ def load_reader(
     """Load a reader by the name of its config (``tiny``, ``llama31_8b``, ...), Hugging Face id, folder or GGUF file.
 
     ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. The
-    defaults are the config's values; a bare id or path is loaded onto CUDA if there is a GPU, else the CPU, in the type
-    of :func:`utaca.settings.machine.natural_dtype`, with InfLLM's block memory. ``utaca fetch NAME`` fetches a public
-    reader first. Raises :class:`utaca.errors.UserError`, before weights are read, if the reader is not available or not
-    supported, or if a value is out of range.
+    defaults are the config's values. An id or path whose model no config names, by id or by the digest of its file, is
+    loaded onto CUDA if there is a GPU, else the CPU, in the type of :func:`utaca.settings.machine.natural_dtype`, with
+    InfLLM's block memory. ``utaca fetch NAME`` fetches a public reader first. Raises
+    :class:`utaca.errors.UserError`, before weights are read, if the reader is not available or not supported, or if a
+    value is out of range.
     """
     if not isinstance(name_or_path, str | Path):
         raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
     if not isinstance(memory, MemorySettings | None):
         raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
     name = str(name_or_path)
-    values = files.listed_keys(name) or {"name": Path(name).name, "path": name, "prompt": "instruct"}
+    values = files.listed_keys(name) or _keys_of(os.path.expanduser(name))
     overrides = {
         "dtype": dtype if dtype is None else str(dtype).removeprefix("torch."),
         "device": device if device is None else str(device),

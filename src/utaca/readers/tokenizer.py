@@ -4,7 +4,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from utaca.readers import gguf
+from utaca.readers import gguf, hub
 from utaca.readers.files import config_file, read_object
 from utaca.settings.schema import ReaderSettings
 
@@ -31,7 +31,8 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
 
     file = config_file(ReaderSettings(name=path, path=path, revision=revision))
     config = {} if file is None else {"config": model_config(file)}
-    return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False, **config)
+    with hub.asked_once(path, revision):
+        return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False, **config)
 
 
 def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
