@@ -12,13 +12,17 @@ import pytest
 import torch
 from configs import reference_config
 from safetensors.torch import load_file, save_file
-from small import make_reader
+from small import SETTINGS, make_reader, ran, some_tokens
+from transformers import AutoModelForCausalLM
 
 import utaca
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.readers.load import load
+from utaca.memory import Branch, prefill
+from utaca.readers.checks import check
+from utaca.readers.load import Reader, load
 from utaca.settings import schema
+from utaca.settings.schema import MemorySettings
 
 WEIGHTS, INDEX, SHARD = "model.safetensors", "model.safetensors.index.json", "model-00001-of-00003.safetensors"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
@@ -132,6 +136,33 @@ BROKEN: dict[str, tuple[Break, str]] = {
         changed(CONFIG, model_type="mistral", sliding_window=16),
         "uses sliding-window attention",
     ),
+    "a window of nothing": (changed(CONFIG, model_type="mistral", sliding_window=0), "uses sliding-window attention"),
+    "other layers": (changed(CONFIG, layer_types=["chunked_attention"] * 3), "has layers of chunked_attention"),
+    "both ways": (changed(CONFIG, is_causal=False), "has is_causal=false: its tokens attend to later ones"),
+    "both ways by null": (changed(CONFIG, is_causal=None), "has is_causal=null: its tokens attend to later ones"),
+    "single layers": (changed(CONFIG, per_layer_config={"0": {"intermediate_size": 8}}), "has per_layer_config"),
+    "another config": (changed(CONFIG, configuration_files=["config.4.json"]), "has configuration_files, which names"),
+    "other weights": (changed(CONFIG, transformers_weights="x.safetensors"), "has transformers_weights, which names"),
+    "no number": (changed(CONFIG, rms_norm_eps=float("nan")), "a number that is not finite in rms_norm_eps"),
+    "below nothing": (changed(CONFIG, rms_norm_eps=-1.0), "has rms_norm_eps=-1.0, which must be at least 0"),
+    "uneven heads": (changed(CONFIG, num_key_value_heads=3), "num_key_value_heads=3, which must divide it"),
+    "countless layers": (changed(CONFIG, num_hidden_layers=10**9), "more than any model has"),
+    "a base in words": (changed(CONFIG, rope_parameters=None, rope_theta="10000"), "config.json that makes no model"),
+    "a base of nothing": (
+        changed(CONFIG, rope_parameters={"rope_type": "default", "rope_theta": 0}),
+        "has a rotary embedding whose numbers are not finite",
+    ),
+    "scaled by nothing": (
+        changed(CONFIG, rope_parameters={"rope_type": "yarn", "factor": 2.0, "attention_factor": 0.0}),
+        "has a rotary embedding whose numbers are not finite",
+    ),
+    "half a rotation": (
+        changed(
+            CONFIG,
+            rope_parameters={"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0, "partial_rotary_factor": 0.5},
+        ),
+        "rotates 8 of the 16 dimensions of a head",
+    ),
     "cut config": (cut(CONFIG), "config.json cannot be read (JSONDecodeError"),
     "no model_type": (changed(CONFIG, model_type=None), "has no model_type"),
     "another family": (
@@ -150,6 +181,14 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "an adapter": (
         lambda folder: (drop(CONFIG)(folder), write("adapter_config.json", "{}")(folder)),
         "holds an adapter",
+    ),
+    "GGUF files": (
+        lambda folder: (drop(CONFIG)(folder), write("a.gguf", "")(folder), write("b.GGUF", "")(folder)),
+        "is a folder with 2 GGUF files; set reader.path to one of them, as ",
+    ),
+    "a GGUF file for weights": (
+        lambda folder: (drop(WEIGHTS)(folder), write("a.gguf", "")(folder)),
+        "has no .safetensors files, but a GGUF file; set reader.path=",
     ),
     # The tokenizer
     "no tokenizer": (drop(TOKENIZER, "tokenizer_config.json"), "has no tokenizer; add tokenizer.json"),
@@ -182,10 +221,68 @@ def test_a_folder_that_holds_no_whole_plain_model_is_one_sentence(folder: Path, 
     assert str(folder) in sentence
 
 
+# Keys that other programs, and guides to fine-tuning, write for themselves: what a model computes has none of them.
+OF_NO_ACCOUNT: list[dict[str, Any]] = [
+    *({key: value} for key in ("_attn_implementation", "attn_implementation", "_attn_implementation_internal")
+      for value in ("sdpa", "eager", "flash_attention_2", {"": "sdpa"}, 7)),
+    {"attn_config": {"attn_impl": "flash"}}, {"return_dict": False}, {"use_return_dict": False},
+    {"output_attentions": True}, {"output_hidden_states": True}, {"torchscript": True}, {"use_cache": False},
+    {"use_cache": "no"}, {"chunk_size_feed_forward": 2}, {"gradient_checkpointing": True}, {"is_encoder_decoder": True},
+    {"add_cross_attention": True}, {"torch_dtype": "float8"}, {"dtype": 3}, {"pruned_heads": {"0": [1]}},
+    {"id2label": {"x": "y"}}, {"num_labels": 1, "problem_type": "single_label_classification"}, {"temperature": "hot"},
+    {"transformers_version": 5}, {"architectures": []}, {"architectures": ["BertModel"]}, {"text_config": {"a": 1}},
+    {"to_dict": 1}, {"attribute_map": {"hidden_size": "x"}}, {"name_or_path": 3}, {"is_causal": True},
+    {"layer_types": ["full_attention"] * 3}, {"sliding_window": 4, "use_sliding_window": True},
+    {"final_logit_softcapping": 1.0}, {"per_layer_config": {}}, {"rope_interleaved": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", OF_NO_ACCOUNT, ids=str)
+def test_keys_for_other_programs_change_no_answer(folder: Path, keys: dict[str, Any]) -> None:
+    changed(CONFIG, **keys)(folder)
+    assert check(settings_of(folder))
+    reader = utaca.load_reader(folder, device="cpu", dtype="float32", memory=SETTINGS)
+    assert torch.equal(answered(reader), answered(make_reader()))
+
+
+def answered(reader: Reader) -> torch.Tensor:
+    """Logits of the last of some tokens, read as a document and as steps behind it."""
+    tokens = some_tokens(40)
+    branch = Branch(prefill(reader, tokens[:-3]), 3)
+    for token in tokens[-3:].split(1):
+        step = ran(branch, token, budget=8)
+        branch.commit(step)
+    return step.logits
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"hidden_act": "gelu"},
+        {"rms_norm_eps": 0.5},
+        {"rope_parameters": None, "rope_theta": 7.0},
+        {"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 4.0}},
+        {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5}},
+        {"partial_rotary_factor": 0.5},
+        {"tie_word_embeddings": True},
+        {"max_position_embeddings": 8},
+        {"initializer_range": 1.0, "attention_dropout": 0.5, "pretraining_tp": 2},
+    ],
+    ids=str,
+)
+def test_keys_that_a_model_computes_by_are_taken(folder: Path, keys: dict[str, Any]) -> None:
+    changed(CONFIG, **keys)(folder)
+    reader = utaca.load_reader(folder, device="cpu", dtype="float32", memory=MemorySettings(n_init=4, n_local=64))
+    theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        expected = theirs(some_tokens(40)[None]).logits[0, -1]
+    assert torch.allclose(answered(reader), expected, atol=1e-3)
+
+
 def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
     assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
     # The system refuses to look at such a name, as at a path in another user's folder.
-    assert "neither a folder that this user may read nor" in refusal(folder / ("x" * 300))
+    assert "is neither a folder nor a file that this user may read" in refusal(folder / ("x" * 300))
     assert "is not here; set reader.path" in refusal(folder / ("x" * 300 + ".gguf"))
 
 

@@ -175,7 +175,10 @@ def message(path: Path) -> str:
         ({"tensors": ("rope_freqs.weight",)}, "has unknown weights (1: rope_freqs.weight, ...)"),
         ({"without": "layer_norm_rms_eps"}, "has qwen2.attention.layer_norm_rms_epsilon=nothing"),
         ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
-        ({"rope_scaling_type": format.RopeScalingType.YARN}, "has qwen2.rope.scaling.type=yarn, which is not read of GGUF files unless it is none or linear"),
+        (
+            {"rope_scaling_type": format.RopeScalingType.YARN},
+            "rope.scaling.type=yarn, which is not read of GGUF files unless it is none or linear",
+        ),
     ],
 )
 def test_a_model_that_would_be_misread_is_refused(changes: dict[str, Any], expected: str, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from utaca.decoding.triggers import Agreement, Detected, Margin, Trigger
 from utaca.decoding.triggers import parse as parse_trigger
 from utaca.detection.detector import load
 from utaca.errors import UserError, whole
+from utaca.readers.files import listed_settings
 from utaca.readers.load import Reader
 
 BUDGETS = {"tiny": 8}
@@ -43,8 +45,8 @@ class Choice:
     """How an answer is decoded.
 
     ``options`` are fields of :class:`utaca.decoding.options.Decoding`. ``trigger`` and ``policy`` are as a user writes
-    them; a fixed budget has no policy. ``note`` is a sentence for the user about a default that was chosen; empty: no
-    note.
+    them; a fixed budget has no policy. ``note`` is for the user, about a default that was chosen, or about a detector
+    that was trained under another block memory; empty: no note.
     """
 
     options: Mapping[str, Any]
@@ -92,6 +94,9 @@ def choose(
     if trigger != FIXED or policy is not None:
         policy = policy or f"sub.{max(1, most // 4)}"
         options |= {"trigger": expanding, "policy": parse(policy)}
+    if isinstance(expanding, Detected):
+        path = detectors(reader.identity).get(str(trigger)) or Path(str(trigger))
+        note = f"{note} {_other_memory(reader, path)}".strip()
     return Choice(options, str(trigger), policy, note)
 
 
@@ -112,11 +117,31 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
         detector = _loaded(path)
         detector.check(reader)
         return Detected(detector)
-    names = ", ".join([*shipped, "margin", "agreement", "every.N", "never"])
+    known = [*shipped, "margin", "agreement", "every.N", "never"]
+    near = get_close_matches(trigger, known, n=1)
+    hint = f"did you mean {near[0]}? Choose" if near else "choose"
     raise UserError(
-        f"there is no trigger {trigger!r} for reader {reader.settings.name}; choose among {names}, or give the "
-        "path of a detector's file, model.safetensors"
+        f"there is no trigger {trigger!r} for reader {reader.settings.name}; {hint} among {', '.join(known)}, or give "
+        "the path of a detector's file, model.safetensors"
     )
+
+
+def _other_memory(reader: Reader, path: Path) -> str:
+    """A sentence if the detector at ``path`` ships, and learnt from answers under another block memory; else "".
+
+    Shipped detectors lie in a folder of the listed reader whose settings they were trained under.
+    """
+    if not path.resolve().is_relative_to((root() / "data" / "detectors").resolve()):
+        return ""
+    name, variant = path.resolve().parts[-4:-2]
+    ours, theirs = asdict(reader.settings.memory), asdict(listed_settings(name).memory)
+    # Where keys and values lie changes no answer.
+    others = [key for key in ours if key != "storage" and ours[key] != theirs[key]]
+    if not others:
+        return ""
+    then = ", ".join(f"{key} {theirs[key]}" for key in others)
+    now = ", ".join(f"{key} {ours[key]}" for key in others)
+    return f"Detector {variant} was trained under {then} of reader {name}, and is used here under {now}."
 
 
 @cache
