@@ -64,9 +64,18 @@ def stored_name(name: str) -> str:
 
 
 def write_gguf(
-    path: Path, name: str = "qwen2", tensors: tuple[str, ...] = (), without: str = "", seed: int = 0, **changes: Any
+    path: Path,
+    name: str = "qwen2",
+    tensors: tuple[str, ...] = (),
+    without: str = "",
+    seed: int = 0,
+    keys: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> Path:
-    """A GGUF file of :func:`original`; ``name`` stands for its architecture, ``changes`` are values of further keys."""
+    """A GGUF file of :func:`original`, whose architecture is called ``name``.
+
+    ``changes`` are values of keys by the names of the writer's methods, ``keys`` of further ones by their own names.
+    """
     model = original(seed)
     writer, config = format.GGUFWriter(path, name), model.config
     types = [format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3)
@@ -91,6 +100,9 @@ def write_gguf(
     for key, value in (values | changes).items():
         if key != without:
             getattr(writer, f"add_{key}")(value)
+    for key, value in (keys or {}).items():
+        kinds = {bool: "bool", int: "uint32", float: "float32", str: "string", list: "array"}
+        getattr(writer, f"add_{kinds[type(value)]}")(key, value)
     for tensor in tensors:
         writer.add_tensor(tensor, torch.ones(32).numpy())
     for weight_name, weight in model.state_dict().items():
@@ -171,6 +183,70 @@ def message(path: Path) -> str:
     [
         ({"name": "llama"}, "is a llama model with a qwen2 tokenizer; of GGUF files only qwen2 is read"),
         ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
+        ({"tokenizer_model": "llama"}, "has a tokenizer of the kind llama; of GGUF files only gpt2 is read"),
+        ({"name": "gemma3"}, "of GGUF files only qwen2 is read; use a Llama, Mistral, Qwen2 or Qwen3 model"),
+        (
+            {"name": "clip"},
+            "is the part of a model that reads images (mmproj); set reader.path to the language model's",
+        ),
+        ({"keys": {"general.type": "mmproj"}}, "is the part of a model that reads images (mmproj)"),
+        ({"keys": {"general.type": "adapter"}}, "is an adapter; merge it into its base model (llama-export-lora)"),
+        ({"keys": {"general.type": "imatrix"}}, "is a file of type imatrix, not a model"),
+        ({"keys": {"split.count": 2, "split.no": 0}}, "is part 1 of 2 of a split file; merge them (llama-gguf-split"),
+        ({"tensors": ("blk.0.attn_q_norm.weight",)}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
+        ({"without": "head_count_kv"}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
+        ({"head_count_kv": [2, 2]}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
+        ({"head_count_kv": 3}, "has sizes of which one must divide the other"),
+        ({"block_count": 2**31}, "lacks weights of its 2147483648 layers"),
+        ({"feed_forward_length": 95}, "has blk.0.ffn_gate.weight of size [96, 64], not [95, 64]"),
+        ({"layer_norm_rms_eps": float("nan")}, "layer_norm_rms_epsilon=nan, which must be a number above 0"),
+        ({"rope_freq_base": 0.0}, "has qwen2.rope.freq_base=0, which must be a number above 0"),
+        ({"vocab_size": 5}, f"has qwen2.vocab_size=5, but {len(VOCABULARY)} tokens"),
+        ({"eos_token_id": 9999}, f"has tokenizer.ggml.eos_token_id=9999, but {len(VOCABULARY)} tokens"),
+        ({"keys": {"tokenizer.ggml.eot_token_id": 9999}}, "has tokenizer.ggml.eot_token_id=9999, but"),
+        ({"token_list": VOCABULARY[:-1]}, "has token_embd.weight of size [262, 64], not [261, 64]"),
+        ({"without": "token_merges"}, "has no merges of its tokenizer"),
+        ({"without": "token_types"}, f"has types of 0 tokens, but {len(VOCABULARY)} tokens"),
+        ({"token_merges": ["zz yy"]}, "has a tokenizer that transformers cannot read (Exception: Error while"),
+        ({"chat_template": "{% if %}"}, "small.gguf' cannot be rendered (TemplateSyntaxError"),
+        ({"chat_template": "hello"}, "small.gguf' writes a user's text 0 times"),
+        (
+            {
+                "token_list": ["<｜user｜>", *VOCABULARY[1:]],
+                "chat_template": "{% for m in messages %}<｜user｜>{{ m['content'] }}{% endfor %}",
+            },
+            "has a chat template with the token '<｜user｜>', which transformers does not read",
+        ),
+        *(
+            ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, which is not read of GGUF files")
+            for key, value, said in [
+                ("rope.scale_linear", 4.0, "=4"),
+                ("rope.scaling.factor", 2.0, "=2"),
+                ("rope.scaling.type", "longrope", "=longrope"),
+                ("rope.scaling.attn_factor", 2.0, "=2"),
+                ("rope.dimension_count", 8, "=8"),
+                ("attention.key_length", 32, "=32"),
+                ("attention.value_length", 32, "=32"),
+                ("attention.causal", False, "=false"),
+                ("attention.sliding_window", 64, "=64"),
+                ("attention.scale", 0.5, "=0.5"),
+                ("attention.clamp_kqv", 1.0, "=1"),
+                ("attention.max_alibi_bias", 8.0, "=8"),
+                ("attn_logit_softcapping", 30.0, "=30"),
+                ("final_logit_softcapping", 30.0, "=30"),
+                ("logit_scale", 0.1, "=0.1"),
+                ("embedding_scale", 2.0, "=2"),
+                ("residual_scale", 2.0, "=2"),
+                ("expert_count", 8, "=8"),
+                ("pooling_type", 3, "=3"),
+                ("use_parallel_residual", True, "=true"),
+                ("rope.freq_base_swa", 1e4, ""),
+                ("rope.dimension_sections", [1, 2, 3], ""),
+                ("rope.scaling.yarn_ext_factor", 1.0, ""),
+                ("nextn_predict_layers", 1, ""),
+                ("anything.new", 1, ""),
+            ]
+        ),
         ({"block_count": 3}, "lacks weights (12: blk.2.attn_k.bias, ...)"),
         ({"tensors": ("rope_freqs.weight",)}, "has unknown weights (1: rope_freqs.weight, ...)"),
         ({"without": "layer_norm_rms_eps"}, "has qwen2.attention.layer_norm_rms_epsilon=nothing"),
@@ -185,6 +261,69 @@ def test_a_model_that_would_be_misread_is_refused(changes: dict[str, Any], expec
     assert expected in message(write_gguf(tmp_path / "small.gguf", **changes))
 
 
+def test_keys_that_change_nothing_are_taken(tmp_path: Path) -> None:
+    keys = {
+        **dict.fromkeys(("rope.scale_linear", "rope.scaling.factor", "rope.scaling.attn_factor", "logit_scale"), 1.0),
+        "rope.scaling.type": "none",
+        "rope.scaling.original_context_length": 64,
+        **dict.fromkeys(("rope.dimension_count", "attention.key_length", "attention.value_length"), 16),
+        **dict.fromkeys(("expert_count", "expert_used_count", "attention.sliding_window", "pooling_type"), 0),
+        **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv"), 0.0),
+        "attention.causal": True,
+        "use_parallel_residual": False,
+    }
+    others = {
+        "general.type": "model",
+        "split.count": 0,
+        "llama.rope.scaling.factor": 4.0,
+        "tokenizer.ggml.add_space_prefix": True,
+        "tokenizer.ggml.eot_token_id": 0,
+    }
+    file = write_gguf(tmp_path / "small.gguf", keys={f"qwen2.{key}": each for key, each in keys.items()} | others)
+    # Ollama keeps files without the ending.
+    blob = file.rename(tmp_path / "sha256-6a0746a1ec1a")
+    assert gguf.is_gguf(blob)
+    reader = utaca.load_reader(blob, dtype="float32")
+    assert reader.model.config.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
+    assert reader.stop_tokens == {0, 2}, "the end of a turn too"
+    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
+        build_reader({"name": "x", "path": str(blob), "revision": "v2"})
+
+
+def test_a_part_of_a_split_file_is_told_to_be_merged(tmp_path: Path) -> None:
+    """By its key, or, where the program that split it wrote none, by its name; a whole file of such a name is read."""
+    for number, count, name in ((1, 3, "other.gguf"), (0, 0, "m-00002-of-00003.gguf")):
+        writer = format.GGUFWriter(tmp_path / name, "x")
+        if count:
+            writer.add_uint16("split.no", number)
+            writer.add_uint16("split.count", count)
+        writer.add_tensor("blk.1.attn_q.bias", torch.ones(32).numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        assert f"{name} is part 2 of 3 of a split file; merge them" in message(tmp_path / name)
+    assert utaca.load_reader(write_gguf(tmp_path / "m-00001-of-00002.gguf"), dtype="float32")
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (b"GGUF\x01\0\0\0", "is a GGUF file of version 1, and versions 2 and 3 are read; convert its model"),
+        (b"GGUF\x63\0\0\0", "is a GGUF file of version 99, and versions 2 and 3 are read"),
+        (b"GGUF\0\0\0\x03", "is a GGUF file for big-endian machines; convert it: gguf-convert-endian"),
+        (b"tjgg\x03\0\0\0", "is of a format before GGUF; convert its model with a current llama.cpp"),
+        (b"GGUF", "is no whole GGUF file"),
+        (b"GGUF\x03\0\0\0", "does not say general.architecture"),
+    ],
+)
+def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said: str, tmp_path: Path) -> None:
+    for name in ("small.gguf", "blob"):
+        (tmp_path / name).write_bytes(first.ljust(24, b"\0") if len(first) > 4 else first)
+        if name == "small.gguf" or first.startswith(b"GGUF"):
+            assert said in message(tmp_path / name)
+
+
 def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, absent, cut = (tmp_path / f"{name}.gguf" for name in ("text", "absent", "cut"))
     text.write_text("a pointer or a page")
@@ -193,7 +332,7 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
     file = write_gguf(tmp_path / "small.gguf")
     cut.write_bytes(file.read_bytes()[:-100])
     assert "cut.gguf is no whole GGUF file" in message(cut)
-    with pytest.raises(UserError, match=r"a folder with a GGUF file; set reader\.path=.*\.gguf$"):
+    with pytest.raises(UserError, match=r"a folder with 3 GGUF files; set reader\.path to one of them, as .*\.gguf$"):
         utaca.load_reader(tmp_path)
     with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
         build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})

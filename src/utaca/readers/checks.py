@@ -97,6 +97,7 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
         gguf.check(path)
         with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
             tokenizer = gguf.tokenizer(Path(path))
+            tokenizer.name_or_path = path
             _check_tokenizer(files.where(settings), tokenizer, len(tokenizer))
         return None
     try:
@@ -149,9 +150,11 @@ def _check_config(settings: ReaderSettings) -> Path:
         try:
             config = Path(cached_file(settings.path, "config.json", revision=settings.revision or None))
         except (OSError, ValueError) as error:
+            way = "download it, or set reader.path to a folder (a gated model also needs HF_TOKEN)"
+            if settings.path.lower().endswith("-gguf"):
+                way = "of a repository of GGUF files, download one and set reader.path to that file"
             raise UserError(
-                f"{reader} is neither a folder that this user may read nor available from the hub; download it, or set "
-                "reader.path to a folder (a gated model also needs HF_TOKEN)"
+                f"{reader} is neither a folder that this user may read nor available from the hub; {way}"
             ) from error
     family = files.read_object(config).get("model_type")
     if not isinstance(family, str):

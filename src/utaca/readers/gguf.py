@@ -174,11 +174,16 @@ def tokenizer(path: Path) -> PreTrainedTokenizerBase:
 def _convert(path: Path, folder: Path) -> None:
     """Save the model of a GGUF file as bfloat16 safetensors, with its tokenizer."""
     import torch
+    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM
 
     words = tokenizer(path)
     with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
+    # The end of a turn, which llama.cpp ends an answer at as well; transformers does not take it from the file.
+    turn = GGUFReader(path).get_field("tokenizer.ggml.eot_token_id")
+    ends = {words.eos_token_id, turn and turn.contents()} - {None}
+    read.generation_config.eos_token_id = sorted(ends) or None
     # transformers refuses to save a model that it read from a quantised file.
     del read.config.quantization_config, read.hf_quantizer
     read.save_pretrained(folder)

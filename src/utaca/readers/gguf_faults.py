@@ -23,6 +23,8 @@ MAGIC = b"GGUF"
 """First bytes of a GGUF file."""
 KIND = "qwen2"
 """The name in a GGUF file of the supported architecture, and of the supported rule of pre-tokenization."""
+_BYTE_LEVEL = "gpt2"
+"""The name in a GGUF file of the supported kind of tokenizer."""
 _AS_FOLDERS = ("llama", "qwen2", "qwen3")
 """Architectures, as GGUF files name them, whose models are read from folders (:mod:`utaca.readers.families`)."""
 _ELSEWHERE = "set reader.path to the hub id or folder of the model that it was made from"
@@ -53,7 +55,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 _WITHOUT_SCALING = ("rope.scaling.original_context_length", "rope.scaling.finetuned")
 """Keys that change nothing where the rotary embedding is not scaled."""
 
-_IDS = ("bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id")
+_IDS = ("bos_token_id", "eos_token_id", "eot_token_id", "unknown_token_id", "padding_token_id")
 
 
 def first_bytes(path: str | Path, count: int) -> bytes:
@@ -126,9 +128,13 @@ def _faults(file: GGUFReader) -> Iterator[str]:
         yield "is the part of a model that reads images (mmproj); set reader.path to the language model's file"
     if what != "model":
         yield f"is a file of type {what}, not a model; set reader.path to the model's file"
-    if kind != KIND or rule != KIND or values.get("tokenizer.ggml.model") != "gpt2":
+    if not isinstance(kind, str):
+        yield "does not say general.architecture, as models do; copy or download it anew"
+    if kind != KIND or rule != KIND:
         way = _ELSEWHERE if kind in _AS_FOLDERS else "use a Llama, Mistral, Qwen2 or Qwen3 model"
         yield f"is a {kind} model with a {rule} tokenizer; of GGUF files only {KIND} is read; {way}"
+    if (model := values.get("tokenizer.ggml.model")) != _BYTE_LEVEL:
+        yield f"has a tokenizer of the kind {model}; of GGUF files only {_BYTE_LEVEL} is read; {_ELSEWHERE}"
     # The value of a list is None: no key that is taken has one.
     yield from _key_faults(
         {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{KIND}.")}
