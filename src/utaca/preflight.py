@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.readers import files, gguf, public
+from utaca.readers import files, gguf, hub, public
 from utaca.settings import machine, schema
 from utaca.settings.checks import outside
 from utaca.settings.machine import check_room, free_disk, gib
@@ -245,7 +245,8 @@ def _to_fetch(reader: schema.ReaderSettings) -> int:
     where = files.where(reader)
     mend = f"fetch them first: hf download {reader.path}"
     try:
-        about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
+        with hub.asked_once(reader.path, reader.revision):
+            about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
     except (HTTPError, OSError, ValueError) as error:
         raise UserError(f"{where} has no weights in the cache, and the hub cannot be asked for them; {mend}") from error
     sizes = {file.rfilename: file.size or 0 for file in about.siblings or []}
