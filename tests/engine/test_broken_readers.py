@@ -127,7 +127,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "code of its own, which is never run",
     ),
     "no config": (drop(CONFIG), "has no config.json; point reader.path at a Hugging Face model folder"),
-    "a list as config": (write(CONFIG, "[]"), "config.json holds no JSON object; copy or download it anew"),
+    "a list as config": (write(CONFIG, "[]"), "config.json holds no JSON object; copy or download it again"),
     "growing rotation": (
         changed(CONFIG, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
         "uses dynamic rotary scaling; supported are",
@@ -185,6 +185,25 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "GGUF files": (
         lambda folder: (drop(CONFIG)(folder), write("a.gguf", "")(folder), write("b.GGUF", "")(folder)),
         "is a folder with 2 GGUF files; set reader.path to one of them, as ",
+    ),
+    "a GGUF file and one that reads images": (
+        lambda folder: (drop(CONFIG)(folder), write("mmproj-a.gguf", "")(folder), write("z.gguf", "")(folder)),
+        "z.gguf",
+    ),
+    "a GGUF file without the ending": (
+        lambda folder: (drop(CONFIG)(folder), write("sha256-0", "GGUF")(folder)),
+        "is a folder with a GGUF file; set reader.path=",
+    ),
+    "the parts of a GGUF file": (
+        lambda folder: (drop(CONFIG)(folder), *(write(f"a-0000{n}-of-00002.gguf", "")(folder) for n in (1, 2))),
+        "is a folder with the parts of a split GGUF file; merge them (llama-gguf-split --merge ",
+    ),
+    "a hub's cache": (
+        lambda folder: (
+            (folder / "snapshots" / "0a").mkdir(parents=True),
+            (folder / CONFIG).rename(folder / "snapshots" / "0a" / CONFIG),
+        ),
+        "has no config.json; it holds one in ",
     ),
     "a GGUF file for weights": (
         lambda folder: (drop(WEIGHTS)(folder), write("a.gguf", "")(folder)),

@@ -327,7 +327,7 @@ def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said:
 def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, absent, cut = (tmp_path / f"{name}.gguf" for name in ("text", "absent", "cut"))
     text.write_text("a pointer or a page")
-    assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it anew")
+    assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it again")
     assert "absent.gguf is not here" in message(absent)
     file = write_gguf(tmp_path / "small.gguf")
     cut.write_bytes(file.read_bytes()[:-100])
@@ -345,7 +345,7 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
 
     gguf._digest.cache_clear()
     monkeypatch.setattr(gguf, "sha256", refuse)
-    mend = "small.gguf cannot be read (Permission denied); let this user read it, or copy it anew"
+    mend = "small.gguf cannot be read (Permission denied); let this user read it, or copy it again"
     assert message(file).endswith(mend)
 
 

@@ -106,7 +106,7 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
         reason = str(fault).rpartition("; ")[0]
         raise UserError(
             f"{gguf.conversion(path)}, which {path} was converted to, is spoilt ({reason}); remove it, and it is made "
-            "anew"
+            "again"
         ) from fault
 
 
@@ -114,9 +114,9 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     """Check the model that a reader's folder or the hub holds, and return its tokenizer."""
     where, folder = files.where(settings), files.folder_of(settings.path)
     path = str(folder or settings.path)
-    with in_a_sentence(f"{where} cannot be read", "copy or download the model anew"):
+    with in_a_sentence(f"{where} cannot be read", "copy or download the model again"):
         file = _check_config(settings)
-        with in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it anew"):
+        with in_a_sentence(f"{where} has a config.json that makes no model", "copy or download it again"):
             config = model_config(file)
             with torch.device("meta"):
                 model = AutoModelForCausalLM.from_config(
@@ -124,11 +124,11 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
                 )
             _check_attention(where, config)
             _check_rotation(where, model)
-        with in_a_sentence(f"{where} has a generation_config.json that cannot be used", "mend or remove it"):
+        with in_a_sentence(f"{where} has a generation_config.json that cannot be used", "correct or remove it"):
             end_tokens(model.generation_config)
             if folder is not None and (folder / "generation_config.json").is_file():
                 end_tokens(GenerationConfig.from_pretrained(path))
-        with in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files anew"):
+        with in_a_sentence(f"{where} has a tokenizer that cannot be used", "copy or download its files again"):
             tokenizer = load_tokenizer(path, settings.revision)
             _check_tokenizer(where, tokenizer, config.vocab_size)
         if (stored := files.stored_weights(settings)) is not None:
@@ -158,7 +158,7 @@ def _check_config(settings: ReaderSettings) -> Path:
             ) from error
     family = files.read_object(config).get("model_type")
     if not isinstance(family, str):
-        raise UserError(f"{config} has no model_type; copy or download it anew")
+        raise UserError(f"{config} has no model_type; copy or download it again")
     if family not in FAMILIES:
         raise UserError(f"{reader} is a {family} model; supported are {', '.join(FAMILIES)}")
     files.check_config(config)
@@ -186,14 +186,14 @@ def _check_rotation(where: str, model: PreTrainedModel) -> None:
     family, config = FAMILIES[model.config.model_type], model.config
     # The model itself is on the device meta, which holds no numbers.
     rotary = type(family.parts(model).rotary)(config)
-    cos, _ = rotary(torch.zeros(1), torch.arange(2)[None])
+    cos, sin = rotary(torch.zeros(1), torch.arange(2)[None])
     scale, width = rotary.attention_scaling, Sizes.of(config.to_dict()).head_size
-    if not (rotary.inv_freq.isfinite().all() and math.isfinite(scale) and scale > 0):
-        raise UserError(f"{where} has a rotary embedding whose numbers are not finite; copy or download it anew")
+    if not (cos.isfinite().all() and sin.isfinite().all() and scale > 0):
+        raise UserError(f"{where} has a rotary embedding whose numbers are not finite; copy or download it again")
     if family.like_llama and cos.shape[-1] != width:
         raise UserError(
             f"{where} rotates {cos.shape[-1]} of the {width} dimensions of a head, but its family's models rotate all; "
-            "copy or download it anew"
+            "copy or download it again"
         )
 
 
@@ -244,7 +244,7 @@ def check_names(
         sizes = [f"{name} is {shapes}" for name, shapes in sorted(mismatched.items())]
         faults.append(f"holds {len(sizes)} of other sizes than config.json says ({files.first_few(sizes)})")
     if faults:
-        raise UserError(f"{where} {', and '.join(faults)}; copy or convert the model anew")
+        raise UserError(f"{where} {', and '.join(faults)}; copy or convert the model again")
 
 
 def check_numbers(where: str, model: nn.Module) -> None:
@@ -253,9 +253,9 @@ def check_numbers(where: str, model: nn.Module) -> None:
     for name, weight in model.named_parameters():
         low, high = (bound.item() for bound in weight.aminmax())
         if not (math.isfinite(low) and math.isfinite(high)):
-            raise UserError(f"{where} has numbers that are not finite in {name}; copy or download its weights anew")
+            raise UserError(f"{where} has numbers that are not finite in {name}; copy or download its weights again")
         if weight.ndim > 1 and low == high == 0:
-            raise UserError(f"{where} has nothing but zeros in {name}; copy or download its weights anew")
+            raise UserError(f"{where} has nothing but zeros in {name}; copy or download its weights again")
 
 
 def _check_tokenizer(where: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from utaca.data_files import root, shipped
 from utaca.errors import UserError, cause
-from utaca.readers import gguf, public
+from utaca.readers import gguf, gguf_faults, public
 from utaca.settings.checks import build_reader
 from utaca.settings.machine import gib
 from utaca.settings.schema import ReaderSettings
@@ -36,7 +36,7 @@ _NUMBERS = (
 """Sizes that a ``config.json`` must state; for a missing size, transformers would use the value of another model."""
 QUANTISED = "quantised; use the model's float32 or bfloat16 weights"
 _QUANTISED_KEYS = ("quantization_config", "compression_config", "quantization")
-_MOST_LAYERS = 10_000
+_MOST_LAYERS = 1_000
 _ELSEWHERE = ("configuration_files", "transformers_weights")
 """Keys that name another file than ``config.json`` or :data:`WHOLE`, which transformers would then read instead."""
 
@@ -145,7 +145,7 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
         return {WHOLE: []}
     places = read_object(index).get("weight_map")
     if not places or not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise UserError(f"{index} has no weight_map of weights and files; copy or download it anew")
+        raise UserError(f"{index} has no weight_map of weights and files; copy or download it again")
     shards: dict[str, list[str]] = {}
     for weight, name in sorted(places.items()):
         shards.setdefault(name, []).append(weight)
@@ -163,7 +163,8 @@ def check_folder(reader: ReaderSettings) -> None:
     if not (folder / "config.json").is_file():
         if ggufs := _ggufs(folder):
             raise UserError(f"{named} is a folder with {ggufs}")
-        raise UserError(f"{named} has no config.json; point reader.path at a Hugging Face model folder")
+        way = _elsewhere(folder) or "; point reader.path at a Hugging Face model folder"
+        raise UserError(f"{named} has no config.json{way}")
     for path in sorted(folder.iterdir()):
         if path.name in _OBJECTS:
             read_object(path)
@@ -186,12 +187,23 @@ def check_folder(reader: ReaderSettings) -> None:
 
 def _ggufs(folder: Path) -> str:
     """The GGUF files in a folder and how to name them, the rest of a sentence; "" if there are none."""
-    found = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".gguf" and path.is_file())
+    every = sorted(path for path in folder.iterdir() if gguf.is_gguf(path))
+    # The part of a model that reads images answers nothing.
+    found = [path for path in every if "mmproj" not in path.name.lower()] or every
     if not found:
         return ""
     if len(found) == 1:
         return f"a GGUF file; set reader.path={found[0]}"
+    if gguf_faults.part_of(found[0]) and len({gguf_faults.part_of(path) for path in found}) == len(found):
+        return f"the parts of a split GGUF file; {gguf_faults.merging(found[0])}"
     return f"{len(found)} GGUF files; set reader.path to one of them, as {found[0]}"
+
+
+def _elsewhere(folder: Path) -> str:
+    """Where below a folder the only model's folder is, as in a hub's cache: the rest of a sentence; "" if there is none
+    or are several."""
+    found = [path.parent for form in ("*/config.json", "*/*/config.json") for path in folder.glob(form)]
+    return f"; it holds one in {found[0]}: set reader.path to that" if len(found) == 1 else ""
 
 
 def form_of(path: Path) -> str:
@@ -217,7 +229,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(path, error) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object; copy or download it anew")
+        raise UserError(f"{path} holds no JSON object; copy or download it again")
     return content
 
 
@@ -231,7 +243,7 @@ def _broken(path: Path, error: Exception) -> UserError:
         return UserError(f"{path} may not be read by this user; change its permissions")
     except OSError:
         pass
-    return UserError(f"{path} cannot be read ({cause(error)}); copy or download it anew")
+    return UserError(f"{path} cannot be read ({cause(error)}); copy or download it again")
 
 
 def _is_pointer(path: Path) -> bool:
@@ -257,12 +269,12 @@ def check_config(path: Path) -> dict[str, Any]:
     if kv_heads is not None and heads % kv_heads:
         raise UserError(
             f"{path} has num_attention_heads={heads} and num_key_value_heads={kv_heads}, which must divide it; copy or "
-            "download it anew"
+            "download it again"
         )
     if config["num_hidden_layers"] > _MOST_LAYERS:
         raise UserError(
             f"{path} has num_hidden_layers={config['num_hidden_layers']}, more than any model has; copy or download it "
-            "anew"
+            "again"
         )
     for key in _QUANTISED_KEYS:
         if config.get(key) is not None:
@@ -327,7 +339,9 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
             return None
         held = _stored(path)
         if lacking := [weight for weight in indexed if weight not in held]:
-            raise UserError(f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both anew")
+            raise UserError(
+                f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both again"
+            )
         stored |= held
     return stored
 

@@ -78,7 +78,7 @@ def _digest(path: Path, _size: int, _modified: int) -> str:
     try:
         return sha256(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it, or copy it anew") from error
+        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it, or copy it again") from error
 
 
 def converted(path: str | Path) -> Path:

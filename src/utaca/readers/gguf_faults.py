@@ -71,25 +71,32 @@ def first_bytes(path: str | Path, count: int) -> bytes:
 
 def numbers(path: Path) -> int:
     """How many numbers the weights of a GGUF file are; raises :class:`UserError` if the file would be misread."""
-    part = re.search(r"-(\d{5})-of-(\d{5})\.gguf$", path.name, re.IGNORECASE)
     try:
-        with in_a_sentence(f"{path} cannot be read", "copy or download it anew"):
+        with in_a_sentence(f"{path} cannot be read", "copy or download it again"):
             file = _opened(path)
             if fault := next(_faults(file), ""):
                 raise UserError(f"{path} {fault}")
     except UserError:
         # Not all programs that split files write into a part that it is one.
-        if part and int(part[2]) > 1:
-            raise UserError(f"{path} {_split(int(part[1]), int(part[2]))}") from None
+        if part := part_of(path):
+            raise UserError(f"{path} {_split(*part)}") from None
         raise
     return sum(prod(map(int, tensor.shape)) for tensor in file.tensors)
 
 
 def _split(number: int, count: int) -> str:
-    return (
-        f"is part {number} of {count} of a split file; merge them (llama-gguf-split --merge FIRST_PART MERGED.gguf), "
-        "and set reader.path to the merged file"
-    )
+    return f"is part {number} of {count} of a split file; {merging('FIRST_PART')}"
+
+
+def merging(first: object) -> str:
+    """How to merge the parts of a split file, of which ``first`` is the first one's path."""
+    return f"merge them (llama-gguf-split --merge {first} MERGED.gguf), and set reader.path to the merged file"
+
+
+def part_of(path: Path) -> tuple[int, int] | None:
+    """Number and count of a split file's part, by the part's name; None if it is not the name of one."""
+    found = re.search(r"-(\d{5})-of-(\d{5})\.gguf$", path.name, re.IGNORECASE)
+    return (int(found[1]), int(found[2])) if found and int(found[2]) > 1 else None
 
 
 def _opened(path: Path) -> GGUFReader:
@@ -98,7 +105,7 @@ def _opened(path: Path) -> GGUFReader:
     if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
     if first[:4] != MAGIC:
-        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it anew")
+        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it again")
     version = int.from_bytes(first[4:], "little")
     if len(first) == 8 and version not in _VERSIONS:
         if int.from_bytes(first[4:], "big") in _VERSIONS:
@@ -112,7 +119,7 @@ def _opened(path: Path) -> GGUFReader:
     try:
         return GGUFReader(path)
     except Exception as error:  # the type depends on where a file was cut
-        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it anew") from error
+        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it again") from error
 
 
 def _faults(file: GGUFReader) -> Iterator[str]:
@@ -129,7 +136,7 @@ def _faults(file: GGUFReader) -> Iterator[str]:
     if what != "model":
         yield f"is a file of type {what}, not a model; set reader.path to the model's file"
     if not isinstance(kind, str):
-        yield "does not say general.architecture, as models do; copy or download it anew"
+        yield "does not say general.architecture, as models do; copy or download it again"
     if kind != KIND or rule != KIND:
         way = _ELSEWHERE if kind in _AS_FOLDERS else "use a Llama, Mistral, Qwen2 or Qwen3 model"
         yield f"is a {kind} model with a {rule} tokenizer; of GGUF files only {KIND} is read; {way}"
@@ -147,14 +154,14 @@ def _key_faults(values: Mapping[str, Any]) -> Iterator[str]:
     """Faults of the keys of the architecture, whose names are given without it."""
     for key in _COUNTS:
         if type(value := values.get(key)) is not int or value < 1:
-            yield f"has {KIND}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it anew"
+            yield f"has {KIND}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it again"
     for key, default in {_EPSILON: None, _BASE: 10_000.0}.items():
         value = values.get(key, default)
         if not (isinstance(value, float) and math.isfinite(value) and value > 0):
-            yield f"has {KIND}.{key}={_shown(value)}, which must be a number above 0; copy or download it anew"
+            yield f"has {KIND}.{key}={_shown(value)}, which must be a number above 0; copy or download it again"
     heads, width = values["attention.head_count"], values["embedding_length"]
     if width % heads or heads % values["attention.head_count_kv"]:
-        yield "has sizes of which one must divide the other, and does not; copy or download it anew"
+        yield "has sizes of which one must divide the other, and does not; copy or download it again"
     for key, value in values.items():
         if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
             neutral: tuple[Any, ...] = (width // heads,)
@@ -181,17 +188,17 @@ def _tensor_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]
 
     layers = values[f"{KIND}.block_count"]
     if layers > len(file.tensors):
-        yield f"lacks weights of its {layers} layers; copy or download it anew, or {_ELSEWHERE}"
+        yield f"lacks weights of its {layers} layers; copy or download it again, or {_ELSEWHERE}"
     wanted = _shapes(values, len(_listed(file, "tokenizer.ggml.tokens")))
     stored = {tensor.name: tuple(reversed([int(size) for size in tensor.shape])) for tensor in file.tensors}
     # transformers would initialise missing weights and drop unknown ones.
     lacking = wanted.keys() - stored.keys() - {_OUTPUT}
     for fault, names in {"lacks": lacking, "has unknown": stored.keys() - wanted.keys()}.items():
         if names:
-            yield f"{fault} weights ({len(names)}: {min(names)}, ...); copy or download it anew, or {_ELSEWHERE}"
+            yield f"{fault} weights ({len(names)}: {min(names)}, ...); copy or download it again, or {_ELSEWHERE}"
     for name, shape in stored.items():
         if shape != wanted[name]:
-            yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it anew"
+            yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it again"
     for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
         try:
             dequantize(tensor.data[:1], tensor.tensor_type)
@@ -223,21 +230,21 @@ def _tokenizer_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[s
     """Faults of the tokens, their types and ids, and of the chat template."""
     tokens = _listed(file, "tokenizer.ggml.tokens")
     if not tokens:
-        yield "has no tokens; copy or download it anew"
+        yield "has no tokens; copy or download it again"
     if not _listed(file, "tokenizer.ggml.merges"):
-        yield "has no merges of its tokenizer; copy or download it anew"
+        yield "has no merges of its tokenizer; copy or download it again"
     template = values.get("tokenizer.chat_template")
     if not template or not isinstance(template, str):
         yield "has no chat template; take the file of an instruction-tuned model"
     for key in _IDS:
         number = values.get(f"tokenizer.ggml.{key}", 0)
         if type(number) is not int or not 0 <= number < len(tokens):
-            yield f"has tokenizer.ggml.{key}={_shown(number)}, but {len(tokens)} tokens; copy or download it anew"
+            yield f"has tokenizer.ggml.{key}={_shown(number)}, but {len(tokens)} tokens; copy or download it again"
     if (rows := values.get(f"{KIND}.vocab_size", len(tokens))) != len(tokens):
-        yield f"has {KIND}.vocab_size={_shown(rows)}, but {len(tokens)} tokens; copy or download it anew"
+        yield f"has {KIND}.vocab_size={_shown(rows)}, but {len(tokens)} tokens; copy or download it again"
     types = _listed(file, "tokenizer.ggml.token_type")
     if len(types) != len(tokens):
-        yield f"has types of {len(types)} tokens, but {len(tokens)} tokens; copy or download it anew"
+        yield f"has types of {len(types)} tokens, but {len(tokens)} tokens; copy or download it again"
 
 
 def _listed(file: GGUFReader, key: str) -> list[Any]:

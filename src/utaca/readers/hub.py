@@ -20,7 +20,7 @@ def is_id(path: str) -> bool:
 
 @contextmanager
 def asked_once(path: str, revision: str = "") -> Iterator[None]:
-    """Within, the libraries of Hugging Face look for a reader's files in their cache alone if the hub does not answer.
+    """Within, the libraries of Hugging Face look for a reader's files only in their cache if the hub does not answer.
 
     By themselves they would ask a hub that is not there for one file after the other, six times each.
     """

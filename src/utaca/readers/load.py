@@ -264,7 +264,7 @@ def load(settings: ReaderSettings) -> Reader:
     dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
-    mend = "copy or download the model anew"
+    mend = "copy or download the model again"
     with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
         model, about = AutoModelForCausalLM.from_pretrained(
             path,

@@ -21,7 +21,7 @@ _OURS = (
     "experts_implementation", "fusion_config", "generator", "gradient_checkpointing", "is_causal", "is_decoder",
     "pruned_heads", "text_config", "text_encoder", "torchscript", "use_cache",
 )  # fmt: skip
-"""Keys that transformers reads of a model of any family, beside the attributes that all its configs have."""
+"""Keys that transformers reads of a model of any family, besides the attributes that all configs have."""
 _OLD = ("rope_scaling",)
 """Such attributes that models compute by nevertheless: names of earlier versions."""
 
@@ -36,9 +36,9 @@ def model_config(path: Path) -> PretrainedConfig:
     family = content["model_type"]
     kept = {key: value for key, value in content.items() if _computes(family, key)}
     if faulty := next((key for key, value in kept.items() if _is_endless(value)), ""):
-        raise UserError(f"{path} has a number that is not finite in {faulty}; copy or download it anew")
+        raise UserError(f"{path} has a number that is not finite in {faulty}; copy or download it again")
     if isinstance(epsilon := kept.get("rms_norm_eps"), int | float) and epsilon < 0:
-        raise UserError(f"{path} has rms_norm_eps={epsilon}, which must be at least 0; copy or download it anew")
+        raise UserError(f"{path} has rms_norm_eps={epsilon}, which must be at least 0; copy or download it again")
     return AutoConfig.for_model(family, **kept)
 
 

