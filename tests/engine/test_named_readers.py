@@ -52,6 +52,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("", "there is no reader ''; there are llama31_8b, "),
         ("/no/such/folder", "/no/such/folder is neither a folder nor a file that this user may read"),
         ("models/mine/v2", "models/mine/v2 is neither a folder nor a file that this user may read"),
+        (
+            "https://huggingface.co/Qwen/Qwen2.5-0.5B/tree/main",
+            "is a page of the hub; name its model by its hub id, Qwen/Qwen2.5-0.5B",
+        ),
         ("./mine", "./mine is neither a folder nor a file that this user may read"),
         ("~/no-such-folder", "/no-such-folder is neither a folder nor a file that this user may read"),
     ],

@@ -3,6 +3,7 @@
 import difflib
 import json
 import os
+import re
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
@@ -62,6 +63,8 @@ def listed_settings(name: str) -> ReaderSettings:
 
 def absent(path: str) -> str:
     """The sentence for a reader's path at which nothing is, and which is no hub id: for a name, with similar names."""
+    if page := re.fullmatch(r"(?:https?://)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", path):
+        return f"{path} is a page of the hub; name its model by its hub id, {page[1]}"
     if os.path.basename(path) != path:
         return f"{path} is neither a folder nor a file that this user may read; correct the reader's path"
     return f"{unknown(path)} (a model of your own: its folder, GGUF file, or hub id ORGANISATION/NAME)"

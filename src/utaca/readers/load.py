@@ -294,7 +294,7 @@ def _keys_of(path: str) -> dict[str, Any]:
     if name := files.listed_of(path):
         print(f"{path} is the model of reader {name}, and gets that reader's settings.", file=sys.stderr, flush=True)
         return files.listed_keys(name) | {"path": path}
-    return {"name": Path(path).name, "path": path, "prompt": "instruct"}
+    return {"name": os.path.basename(os.path.abspath(path)), "path": path, "prompt": "instruct"}
 
 
 def load_reader(
