@@ -208,6 +208,13 @@ def message(path: Path) -> str:
         ({"without": "token_merges"}, "has no merges of its tokenizer"),
         ({"without": "token_types"}, f"has types of 0 tokens, but {len(VOCABULARY)} tokens"),
         ({"token_merges": ["zz yy"]}, "has a tokenizer that transformers cannot read (Exception: Error while"),
+        (
+            {
+                "token_list": ["<|x|>", *VOCABULARY[1:]],
+                "chat_template": "{% for m in messages %}<|endoftext|>{{ m['content'] }}{% endfor %}",
+            },
+            "has a tokenizer that gives token 262 ('<|endoftext|>'), but its model has vocab_size=262",
+        ),
         ({"chat_template": "{% if %}"}, "small.gguf' cannot be rendered (TemplateSyntaxError"),
         ({"chat_template": "hello"}, "small.gguf' writes a user's text 0 times"),
         (

@@ -96,9 +96,9 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
             raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
         gguf.check(path)
         with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
-            tokenizer = gguf.tokenizer(Path(path))
+            tokenizer, rows = gguf.tokenizer(Path(path))
             tokenizer.name_or_path = path
-            _check_tokenizer(files.where(settings), tokenizer, len(tokenizer))
+            _check_tokenizer(files.where(settings), tokenizer, rows)
         return None
     try:
         return _check_model(settings)

@@ -142,8 +142,11 @@ def check_packages() -> None:
         )
 
 
-def tokenizer(path: Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a GGUF file; raises :class:`UserError` if transformers cannot read it as the file says."""
+def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
+    """The tokenizer of a GGUF file, and how many tokens the file has, a row of the embedding each.
+
+    Raises :class:`UserError` if transformers cannot read the tokenizer as the file says.
+    """
     from gguf import GGUFReader
     from transformers import AddedToken, AutoTokenizer
 
@@ -168,7 +171,7 @@ def tokenizer(path: Path) -> PreTrainedTokenizerBase:
                     f"{path} has a chat template with the token {token!r}, which transformers does not read of GGUF "
                     f"files; {_ELSEWHERE}"
                 )
-    return read
+    return read, len(tokens)
 
 
 def _convert(path: Path, folder: Path) -> None:
@@ -177,7 +180,7 @@ def _convert(path: Path, folder: Path) -> None:
     from gguf import GGUFReader
     from transformers import AutoModelForCausalLM
 
-    words = tokenizer(path)
+    words, _ = tokenizer(path)
     with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
         read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
     # The end of a turn, which llama.cpp ends an answer at as well; transformers does not take it from the file.
