@@ -1,4 +1,4 @@
-"""The package: what it declares, and what lies inside it outside of a checkout."""
+"""The package: what it declares, what imports what in it, and what lies inside it outside of a checkout."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -68,6 +70,57 @@ def test_the_oldest_versions_declared_are_those_tested() -> None:
     for each in pinned:
         (lowest,) = [other.version for other in declared[each.name] if other.operator == ">="]
         assert each.specifier.contains(lowest), each
+
+
+def import_graph(source: Path) -> dict[str, set[str]]:
+    """The modules that each module of the package below ``source`` imports, inside functions too, types alone aside.
+
+    With a module comes the ``__init__.py`` of each package around it, but for those that are around the importing
+    module too: these are under way by then.
+    """
+    files = {}
+    for path in (source / "utaca").rglob("*.py"):
+        parts = path.relative_to(source).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    graph = {}
+    for name, path in files.items():
+        imported = set()
+        for module in modules(path):
+            parts = module.split(".")
+            imported |= {".".join(parts[:end]) for end in range(1, len(parts) + 1)} & files.keys()
+        graph[name] = {module for module in imported if not f"{name}.".startswith(f"{module}.")}
+    return graph
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    graph = import_graph(ROOT / "src")
+    assert "utaca.endpoints.client" in graph["utaca.judging.roles"]
+    assert "utaca.endpoints" in graph["utaca.judging.roles"], "the package around it"
+    # Raises CycleError, which names the modules that import each other.
+    TopologicalSorter(graph).prepare()
+
+
+def test_a_cycle_is_seen_wherever_the_imports_stand(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "",
+        "one/__init__.py": "from utaca.one.a import f\n",
+        "one/a.py": "def f():\n    from utaca.two import g\n",
+        "one/b.py": "",
+        "two.py": "from utaca.one import b\n",
+        "three.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import utaca.four\n",
+        "four.py": "import utaca.three\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "utaca" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    graph = import_graph(tmp_path)
+    assert graph["utaca.three"] == set(), "types alone"
+    with pytest.raises(CycleError) as raised:
+        TopologicalSorter(graph).prepare()
+    assert set(raised.value.args[1]) >= {"utaca.one", "utaca.one.a", "utaca.two"}
+    (tmp_path / "utaca" / "one" / "a.py").write_text("")
+    TopologicalSorter(import_graph(tmp_path)).prepare()
 
 
 INSTALLED = """
