@@ -271,6 +271,74 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
     assert (shared < 3 * length - 6) == (length == 30), "a branch with blocks behind the document attends by itself"
 
 
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2", "qwen3"])
+def test_branches_that_share_a_pass_equal_full_attention(kind: str) -> None:
+    """Two continuations of one document and one of another, at their true positions, each token's logits."""
+    reader = make_reader(kind)
+    in_float64(reader, rotary=False)
+    one, other = some_tokens(150), some_tokens(90, 2)
+    texts = [torch.cat((document, some_tokens(14, seed))) for document, seed in ((one, 3), (one, 4), (other, 5))]
+    expected = [full_attention(reader, text) for text in texts]
+    memories = [prefill(reader, document, clipped=False) for document in (one, other)]
+    branches = [Branch(memory, 14) for memory in (memories[0], *memories)]
+    done = 0
+    for size in (6, 1, 1, 5, 1):
+        behind = [(len(branch.memory) + done, branch) for branch in branches]
+        steps = [branch.plan(text[at : at + size], 10**6) for text, (at, branch) in zip(texts, behind, strict=True)]
+        Branch.run(steps)
+        for step, logits, (at, branch) in zip(steps, expected, behind, strict=True):
+            assert (step.hidden @ reader.model.lm_head.weight.T - logits[at : at + size]).abs().max() < 1e-10
+            branch.commit(step)
+        done += size
+
+
+@pytest.mark.parametrize(
+    ("kind", "storage", "representatives", "far_positions"),
+    [
+        *((kind, "device", "attention_mass", "clipped") for kind in SIZES),
+        ("llama", "host", "attention_mass", "packed"),
+        ("llama", "device", "tokens", "packed"),
+        ("qwen3", "host", "tokens", "clipped"),
+    ],
+)
+def test_rows_of_several_documents_equal_each_document_alone(
+    kind: str, storage: str, representatives: str, far_positions: str
+) -> None:
+    """Documents of several lengths, each under budgets of its own, one shorter than the window, to float64's rounding.
+
+    A row is rolled back in either pass now and then, and decoded under another budget; blocks leave the windows.
+    """
+    memory = replace(SETTINGS, storage=storage, representatives=representatives, far_positions=far_positions)
+    reader = make_reader(kind, memory)
+    in_float64(reader)
+    documents = [prefill(reader, some_tokens(length, seed=length)) for length in (150, 90, 9, 213)]
+    together, alone = ([Branch(document, 120) for document in documents] for _ in range(2))
+    rng, apart = random.Random(0), 0.0
+    for _ in range(30):
+        size = rng.choice((1, 1, 1, 5))
+        tokens = [some_tokens(size, rng.randrange(99)) for _ in documents]
+        budgets = [rng.choice((0, 1, 3, 50)) for _ in documents]
+        pieces = list(zip(tokens, budgets, strict=True))
+        steps = [branch.plan(*piece) for branch, piece in zip(together, pieces, strict=True)]
+        Branch.run(steps)
+        for row, step in enumerate(steps):
+            expected = ran(alone[row], *pieces[row])
+            assert torch.equal(step.selected, expected.selected)
+            assert step.attended == expected.attended
+            found = {"hidden": step.hidden, "scores": step.scores, **step.embeddings}
+            wanted = {"hidden": expected.hidden, "scores": expected.scores, **expected.embeddings}
+            for name in wanted:
+                assert found[name].shape == wanted[name].shape
+                assert not found[name].numel() or (found[name] - wanted[name]).abs().max() < 1e-10, name
+            apart = max(apart, (step.hidden - steps[row - 1].hidden[-1]).abs().max())
+            if rng.random() < 0.7:
+                together[row].commit(step)
+                alone[row].commit(expected)
+    for document, step in zip(documents, steps, strict=True):
+        assert step.n_far > document.layout.blocks(len(document)), "blocks behind the document are far"
+    assert apart > 1e-2, "rows differ from each other"
+
+
 @pytest.mark.parametrize(
     ("settings_", "sizes", "budget"),
     [

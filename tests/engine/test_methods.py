@@ -14,7 +14,7 @@ from utaca.decoding.triggers import Every
 from utaca.errors import UserError
 from utaca.generation.answers import Answers, _name_loops, loops, side_by_side_room
 from utaca.methods import build, method_of
-from utaca.settings.schema import PointSettings
+from utaca.settings.schema import SITES, PointSettings
 from utaca.trace import Generation
 
 QUESTION = "what is it"
@@ -75,14 +75,22 @@ def test_closed_book_reads_the_question_alone() -> None:
 
 @pytest.mark.parametrize("name", ["infllm", *EVERYTHING])
 def test_answers_about_several_documents_in_one_pass_are_those_of_each_alone(name: str) -> None:
+    """The vectors that the last layer makes of a token are float64, to whose rounding they agree."""
     reader, method = make_reader(), build(name, EVERYTHING.get(name, {}))
+    in_float64(reader, rotary=False)
     readings = [method.read(reader, some_tokens(length, seed=length), 40) for length in (90, 120, 150)]
     decodings = [Decoding(method.bind(one), QUESTION, **method.options(), max_new_tokens=8) for one in readings]
     alone = [generate_together([one])[0] for one in decodings]
     for found, expected in zip(generate_together(decodings), alone, strict=True):
         assert [one.token for one in found.trace] == [one.token for one in expected.trace]
         assert [one.attended for one in found.trace] == [one.attended for one in expected.trace]
-        assert [one.logprob for one in found.trace] == pytest.approx([one.logprob for one in expected.trace], abs=1e-4)
+        for one, other in zip(found.trace, expected.trace, strict=True):
+            assert one.embeddings.keys() == other.embeddings.keys() == set(SITES)
+            for site in SITES:
+                assert one.embeddings[site].dtype == torch.float64
+                assert (one.embeddings[site] - other.embeddings[site]).abs().max() < 1e-10
+        # Log probabilities are float32.
+        assert [one.logprob for one in found.trace] == pytest.approx([one.logprob for one in expected.trace], abs=1e-5)
 
 
 @pytest.mark.parametrize(
