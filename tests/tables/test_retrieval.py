@@ -102,6 +102,83 @@ def test_chance_is_that_of_blocks_drawn_at_random(tmp_path, config, letters, sta
     assert fact.chance == pytest.approx(sum(drawn) / len(drawn), abs=0.01)
 
 
+# By hand
+
+
+def test_the_table_by_hand(tmp_path, config, letters) -> None:
+    """Two documents of two facts, under K=1 and K=4 in three layers; the adaptive point answers one fact alone."""
+    # A token a character, and one before the document: "Chess" is the tokens 21 to 25. Behind 4 initial tokens, in
+    # blocks of 4, these are of the blocks (21 - 4) // 4 = 4 and (25 - 4) // 4 = 5; gold are 3 to 6. "Law" is the tokens
+    # 61 to 63, of block 14; gold are 13 to 15.
+    documents = [document(name, TEXT, {"hobby": "Chess", "major": "Law"}) for name in "ab"]
+    texts = said(("hobby", "Go"), ("major", "Latin"))
+    answer = f"The hobby of {PERSON} is Go. The major of {PERSON} is Latin."
+    assert "".join(texts) == answer
+    hobby, major = answer.index("Go."), answer.index("Latin.")
+
+    def layers(of_hobby: list[list[int]], of_major: list[list[int]]) -> list[list[list[int]]]:
+        """At every other step gold blocks of both facts are retrieved, which must not count."""
+        selected = [[[4, 14]] * 3 for _ in texts]
+        selected[hobby], selected[major] = of_hobby, of_major
+        return selected
+
+    given: Given = {
+        # In "a" the second layer finds the hobby and the third both; in "b" the third finds the hobby.
+        ("infllm-K1", "a"): (texts, layers([[2], [3], [4]], [[12], [16], [14]])),
+        ("infllm-K1", "b"): (texts, layers([[0], [7], [6]], [[1], [0], [12]])),
+        # The first layer finds all, the second the major of "b", the third nothing.
+        ("infllm-K4", "a"): (texts, layers([[0, 1, 2, 3], [7, 8, 9, 10], [0, 1, 2, 7]],
+                                           [[0, 1, 2, 13], [0, 1, 2, 12], [9, 10, 11, 12]])),
+        ("infllm-K4", "b"): (texts, layers([[5, 14, 15, 16], [0, 1, 2, 14], [0, 1, 2, 7]],
+                                           [[1, 2, 3, 15], [1, 2, 3, 15], [10, 11, 12, 16]])),
+        ("utaca-K2-sub1", "a"): (texts[: major - 1], layers([[0, 4], [0, 1], [0, 2]], [])[: major - 1]),
+    }  # fmt: skip
+    cas = {
+        ("infllm-K1", "a", "major"): 0.25,
+        ("infllm-K1", "b", "hobby"): None,
+        ("infllm-K1", "b", "major"): 0.0,
+        ("infllm-K4", "b", "major"): 0.5,
+        ("utaca-K2-sub1", "a", "hobby"): 0.75,
+    }
+    found = retrieval.facts(files(tmp_path, documents, given, letters, cas), letters, config)
+    table = Table.of("retrieval", retrieval.recall(found, config), config)
+    assert "Recall of the gold block" in table.title
+    one, four, adaptive = (row for _, row in table.frame.iterrows())
+
+    # Of four facts the first layer finds none, the second one, the third three: "a" has both, "b" the hobby.
+    assert (one["point"], one["adaptive"], one["k"], one["layers"]) == ("infllm-K1", False, 1, 3)
+    assert (one["n_documents"], one["n_asked"], one["n_facts"]) == (2, 4, 4)
+    assert (one["best_layer"], one["recall_pct"], one["any_recall_pct"]) == (3, 75, 75)
+    assert one["mean_recall_pct"] == pytest.approx(100 * (0 + 1 + 3) / 12)
+    # A resample of two documents is "a" twice (100 %), both (75 %) or "b" twice (50 %); each end is a fourth of them.
+    assert (one["recall_pct_low"], one["recall_pct_high"]) == (50, 100)
+    # Recalled and judged are both facts of "a" (1 and 0.25); of "b" the hobby was not judged, the major was missed.
+    assert (one["n_failed_judgements"], one["n_recalled"], one["n_missed"]) == (1, 2, 1)
+    assert (one["cas_recalled_pct"], one["cas_missed_pct"]) == (62.5, 0)
+    # The value is step 26 behind 110 tokens, decoded by the pass at position 135; the major's, step 56, at 165. Far
+    # from there are (135 + 1 - 8 - 4) // 4 = 31 blocks, and (165 + 1 - 8 - 4) // 4 = 38; one of them is drawn.
+    assert (len(letters.document(TEXT)) + len(letters.question(QUESTION)), hobby, major) == (110, 26, 56)
+    assert one["chance_pct"] == pytest.approx(100 * (4 / 31 + 3 / 38) / 2)
+
+    assert (four["point"], four["k"], four["n_facts"], four["best_layer"]) == ("infllm-K4", 4, 4, 1)
+    assert (four["recall_pct"], four["any_recall_pct"]) == (100, 100)
+    assert four["mean_recall_pct"] == pytest.approx(100 * (4 + 1 + 0) / 12)
+    assert np.isnan([four["recall_pct_low"], four["recall_pct_high"]]).all(), "all documents are alike"
+    assert (four["n_failed_judgements"], four["n_recalled"], four["n_missed"]) == (0, 4, 0)
+    assert four["cas_recalled_pct"] == 87.5
+    assert np.isnan(four["cas_missed_pct"])
+    # None of four blocks is gold: of 31 the 4, or of 38 the 3.
+    none = [27 * 26 * 25 * 24 / (31 * 30 * 29 * 28), 35 * 34 * 33 * 32 / (38 * 37 * 36 * 35)]
+    assert four["chance_pct"] == pytest.approx(100 * (1 - sum(none) / 2))
+
+    # The answer ends before the major is said.
+    assert (adaptive["point"], adaptive["adaptive"], adaptive["k"]) == ("utaca-K2-sub1", True, 2)
+    assert (adaptive["n_asked"], adaptive["n_facts"], adaptive["n_not_said"]) == (2, 1, 1)
+    assert (adaptive["best_layer"], adaptive["recall_pct"], adaptive["cas_recalled_pct"]) == (1, 100, 75)
+    assert adaptive["mean_recall_pct"] == pytest.approx(100 / 3)
+    assert adaptive["chance_pct"] == pytest.approx(100 * (1 - (27 * 26) / (31 * 30)))
+
+
 # What counts apart
 
 FACTS = {"hobby": "Chess", "major": "Law"}
