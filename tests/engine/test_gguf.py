@@ -206,9 +206,11 @@ def test_of_two_processes_one_converts_and_both_load_the_same_model(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         waiting = here.submit(gguf.converted, file)
-        with pytest.raises(TimeoutError):
-            waiting.result(0.3)
-        go.touch()
+        try:
+            with pytest.raises(TimeoutError):
+                waiting.result(0.3)
+        finally:
+            go.touch()
         folder = waiting.result(120)
         identity, said = other.communicate(timeout=120)
     assert other.returncode == 0, said
