@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -23,6 +24,7 @@ from conftest import ROOT, copy_checkout
 from server import Call, Reply, Server, chat, completion, serving
 
 from utaca.judging.rules import tasks
+from utaca.judging.sheets import Correction, HumanScore, columns
 from utaca.reporting import paper, paper_tables
 from utaca.reporting.registry import ENTRIES
 
@@ -362,6 +364,124 @@ def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_pat
     for name, content in found.items():
         same = content.equals(expected[name]) if isinstance(content, pa.Table) else content == expected[name]
         assert same, name
+
+
+# Another base, a table again, and people's scores
+
+
+def files_of(folder: Path) -> dict[Path, int]:
+    """When each file below a folder was written."""
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
+    before = files_of(finished / "results")
+    done = snakemake(finished, "--cores", "1", "results/tables", "--configfile", SMOKE, "--config", "seed=1")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
+    assert "run smoke in results/smoke was made with another seed (0 there, 1 now)" in line
+    assert "name this run otherwise (--config run=NAME)" in line
+    assert "--configfile results/smoke/run.yaml" in line
+    assert files_of(finished / "results") == before
+    assert not locked(finished)
+    jobs = planned(finished, "biographies", "--configfile", SMOKE, "--config", "seed=1", "run=other")
+    assert "draw_biographies train" in jobs, "under another name it is a run of its own"
+
+
+def reviewed(page: Path) -> list[tuple[list[Any], dict[str, Any]]]:
+    """What a review page asks of a person: the rows that it exports, without the person's word, each with its unit."""
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("ascii"), re.DOTALL)
+    asked = json.loads(data[1])
+    assert asked["columns"][-2:] == ["human", "annotator"]
+    return [(row, unit) for item in asked["items"] for unit in item["units"] for row in unit["rows"]]
+
+
+def test_sheets_lead_to_the_tables_and_their_loss_to_the_same_bytes(finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "utaca"
+    shutil.copytree(finished, folder, symlinks=True)
+    run, sheets = folder / "results" / "smoke", folder / "data" / "annotations"
+
+    def bytes_of(*tables: str) -> dict[str, bytes]:
+        paths = [run / "tables" / f"{table}.{form}" for table in tables for form in ("csv", "md", "tex")]
+        return {path.name: path.read_bytes() for path in paths}
+
+    def make(*tables: str, others: int = 0) -> None:
+        """Make these tables, with as many other jobs."""
+        targets = [f"results/smoke/tables/{table}.csv" for table in tables]
+        done = snakemake(folder, "--cores", "2", *targets, "--configfile", SMOKE)
+        assert done.returncode == 0, done.stdout
+        assert re.search(rf"^total +{len(tables) + others}$", done.stdout, re.MULTILINE), done.stdout
+        assert re.search(rf"^table +{len(tables)}$", done.stdout, re.MULTILINE), done.stdout
+
+    before = bytes_of("human", "detection")
+
+    # A person who gives one prediction after the other 0, 1, 2, 3, 4 quarters, and again from 0.
+    sheet, asked = sheets / "cas_scores.csv", reviewed(run / "scores" / "reference" / "review.html")
+    units = list(dict.fromkeys(id(unit) for _, unit in asked))
+    given = [units.index(id(unit)) % 5 / 4 for _, unit in asked]
+    by_hand = pd.DataFrame([row for row, _ in asked], columns=columns(HumanScore)[:-2]).assign(
+        human=given, annotator="eve"
+    )
+    by_hand.to_csv(sheet, index=False)
+    make("human", "human_points", "cas_cases")
+
+    keys = ["document", "split", "point", "attribute"]
+    judged = pd.concat(
+        pd.read_parquet(path) for path in sorted((run / "scores" / "reference" / "test").glob("*.parquet"))
+    )
+    both = (
+        judged.merge(by_hand[[*keys, "human"]], on=keys, validate="one_to_one")
+        .dropna(subset=["cas"])
+        .astype({"cas": float, "human": float})
+    )
+    assert len(both) == len(by_hand)
+    points = pd.read_csv(run / "tables" / "human_points.csv").set_index("point")
+    assert points.loc["all", "n_scored"] == len(both)
+    assert set(points.index) == {*both["point"], "all"}
+    for point, of_point in [*both.groupby("point"), ("all", both)]:
+        row = points.loc[point]
+        assert row["n_scored"] == len(of_point)
+        assert row["human_pct"] == pytest.approx(100 * of_point["human"].mean(), abs=1e-3)
+        assert row["cas_pct"] == pytest.approx(100 * of_point["cas"].mean(), abs=1e-3)
+        assert row["distance_pct"] == pytest.approx(100 * (of_point["cas"] - of_point["human"]).abs().mean(), abs=1e-3)
+    assert points.loc["all", "correlation"] == pytest.approx(both["cas"].corr(both["human"]), abs=1e-5)
+
+    human = pd.read_csv(run / "tables" / "human.csv")
+    # The studied answers are those of the largest K_max.
+    own = both[both["point"] == "utaca-K8-sub2"]
+    means = own.groupby("document")["human"].mean()
+    assert human["human_pct"][:-1].tolist() == pytest.approx(
+        [100 * means[name] for name in human["document"][:-1]], abs=1e-3
+    )
+    assert human["human_pct"].iloc[-1] == pytest.approx(100 * means.mean(), abs=1e-3)
+    assert human["n_right"].iloc[-1] == pytest.approx((own["human"] >= 0.5).groupby(own["document"]).sum().mean())
+    assert "No person has scored" not in (run / "tables" / "human.md").read_text(encoding="utf-8")
+
+    sheet.unlink()
+    (run / "tables" / "detection.csv").unlink()
+    make("human", "detection")
+    assert bytes_of("human", "detection") == before
+
+    # And who sees every fourth label otherwise.
+    asked = reviewed(run / "labels" / "reference" / "review.html")
+    given = [row[5] if n % 4 else (row[5] + 1) % 3 for n, (row, _) in enumerate(asked)]
+    labels = pd.DataFrame([row for row, _ in asked], columns=columns(Correction)[:-2]).assign(
+        human=given, annotator="eve"
+    )
+    sheet = sheets / "label_corrections.csv"
+    labels.to_csv(sheet, index=False)
+    make("labels", others=len(SPLITS))
+    row = pd.read_csv(run / "tables" / "labels.csv").set_index("split").loc["all"]
+    by_labeller = pd.Series([unit["source"] == "endpoint" for _, unit in asked])
+    compared = labels[by_labeller & (labels["sample"] == "random")]
+    shares = pd.crosstab(compared["label"], compared["human"], normalize=True).reindex(index=range(3), columns=range(3))
+    shares = shares.fillna(0).to_numpy()
+    agreed, expected = shares.trace(), shares.sum(1) @ shares.sum(0)
+    assert len(compared) > 20
+    assert 0.5 < agreed < 1
+    assert (row["n_reviewed"], row["n_changed"]) == (len(labels), -(-len(labels) // 4))
+    assert row["agreement_pct"] == pytest.approx(100 * agreed, abs=1e-3)
+    assert row["kappa"] == pytest.approx((agreed - expected) / (1 - expected), abs=1e-5)
 
 
 # Benchmarks of other domains
