@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import stages
 from commands import ENVIRONMENT, typed
-from conftest import ROOT
+from conftest import ROOT, copy_checkout
 from server import Call, Reply, Server, chat, completion
 from server import serving as scripted
 from serving import DOCUMENT, QUESTION, SEA
@@ -261,3 +261,62 @@ def test_a_stage_that_decodes_ends_and_goes_on_in_the_same_bytes(
         stages.run("decode_trajectories", job)
     assert (tmp_path / "part-0.parquet").read_bytes() == undisturbed
     assert not journaled(), "the part holds all of it"
+
+
+# Snakemake
+
+
+def workflow(folder: Path, server: Server) -> subprocess.Popen[bytes]:
+    """Snakemake in a session of its own, as a terminal starts it, whose job waits for a slow writer."""
+    writer = f"{{use: gpt_oss_120b, base_url: '{server.url}', model: m, name: slow, concurrency: 2}}"
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--cores",
+        "1",
+        "--config",
+        "run=slow",
+        "scale=smoke",
+        f"writer={writer}",
+    ]
+    target = "results/slow/biographies/test.parquet"
+    return start([*command, "--", target], folder, stderr=subprocess.STDOUT, start_new_session=True)
+
+
+@pytest.mark.slow
+def test_a_run_ends_at_a_signal_and_the_same_command_finishes_it(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal, which all of its processes get, and then a SIGTERM for Snakemake itself."""
+    seconds = 60.0
+
+    def script(server: Server, call: Call) -> Reply:
+        if not call.task:
+            return completion(json.dumps({"ready": True}))
+        return Reply(completion(json.dumps(tasks.answer(call.task))).body, seconds=seconds)
+
+    def written() -> list[Path]:
+        return [path for path in folder.glob("results/slow/**/*.parquet*") if path.is_file()]
+
+    folder = copy_checkout(tmp_path / "utaca")
+    with scripted(chat(script)) as server:
+        with workflow(folder, server) as run:
+            wait(run, lambda: [call for call in server.chats if call.task])
+            os.killpg(run.pid, signal.SIGINT)
+            said, _ = run.communicate(timeout=120)
+        assert run.returncode not in (0, None), said.decode()
+        assert written() == []
+        before, seconds = len(server.chats), 5.0
+        with workflow(folder, server) as run:
+            wait(run, lambda: [call for call in server.chats[before:] if call.task])
+            run.send_signal(signal.SIGTERM)
+            # Whether it waits for its job or ends it, nothing is left half.
+            said, _ = run.communicate(timeout=120)
+        assert run.returncode not in (0, None), said.decode()
+        assert all(read(path, path.parts[-2] if "usage" not in path.parts else "usage") for path in written())
+        seconds = 0.0
+        with workflow(folder, server) as run:
+            said, _ = run.communicate(timeout=120)
+        assert run.returncode == 0, said.decode()
+    made = read(folder / "results/slow/biographies/test.parquet", "biographies")
+    assert made.num_rows == 2
+    assert not (folder / ".snakemake" / "locks").exists()
