@@ -1,11 +1,11 @@
 # Fresh machine: Python 3.11 or newer and make. `make smoke` tries everything in three minutes, `make tables` runs the main
-# job, `make test` the tests.
+# job, `make test` the tests, `make test-slow` those that take longest.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test test-fast slurm lint format docs ship-reader environment oldest oracle wheels
+.PHONY: tables smoke snapshot test test-slow test-fast slurm lint format docs ship-reader environment oldest oracle wheels
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -22,7 +22,11 @@ snapshot: environment
 
 # A process a core, each with whole files and one thread.
 test: environment
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile --no-loadscope-reorder
+
+# What takes long and shares nothing with the others: the pretended GPU, real signals, servers that others wrote.
+test-slow: environment
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow -n auto --dist loadfile --no-loadscope-reorder
 
 # The engine alone: block memory, decoding, methods, detector, readers.
 test-fast: environment

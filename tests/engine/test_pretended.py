@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.slow
 Row = dict[str, Any]
 
 ONCE_A_TEXT = {

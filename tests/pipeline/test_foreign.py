@@ -29,6 +29,7 @@ from utaca.judging import cas, labels, writer
 from utaca.judging.roles import Role
 from utaca.settings.schema import EndpointSettings
 
+pytestmark = pytest.mark.slow
 CONTENT = {"shape", "check", "truncated", "empty"}
 """Kinds of failure of an answer that came, as the smallest models give them."""
 LLAMA = os.environ.get("LLAMA_SERVER") or shutil.which("llama-server")

@@ -27,6 +27,7 @@ from utaca.judging.rules import tasks
 from utaca.records import read, write
 from utaca.settings.compose import compose
 
+pytestmark = pytest.mark.slow
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 STATUS = {signal.SIGINT: {130, -signal.SIGINT}, signal.SIGTERM: {143, -signal.SIGTERM}}
 """What a process ends with, as a shell or as Python says it."""
@@ -284,7 +285,6 @@ def workflow(folder: Path, server: Server) -> subprocess.Popen[bytes]:
     return start([*command, "--", target], folder, stderr=subprocess.STDOUT, start_new_session=True)
 
 
-@pytest.mark.slow
 def test_a_run_ends_at_a_signal_and_the_same_command_finishes_it(tmp_path: Path) -> None:
     """Ctrl-C in a terminal, which all of its processes get, and then a SIGTERM for Snakemake itself."""
     seconds = 60.0
