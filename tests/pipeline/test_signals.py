@@ -319,4 +319,4 @@ def test_a_run_ends_at_a_signal_and_the_same_command_finishes_it(tmp_path: Path)
         assert run.returncode == 0, said.decode()
     made = read(folder / "results/slow/biographies/test.parquet", "biographies")
     assert made.num_rows == 2
-    assert not (folder / ".snakemake" / "locks").exists()
+    assert not any((folder / ".snakemake" / "locks").glob("*"))
