@@ -30,7 +30,6 @@ from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.records import Origin
 from utaca.settings import schema
-from utaca.settings.modules import closure
 from utaca.tasks.asking import ask, scores
 from utaca.tasks.registry import TASKS
 
@@ -144,16 +143,31 @@ from utaca.records import trajectory_schema, write
 from utaca.settings import schema
 from utaca.settings.checks import load
 from utaca.settings.compose import compose
+from utaca.settings.modules import closure
 
 root, script = Path(sys.argv[1]), Path(sys.argv[2])
 points = {"points": {"own": {"method": "agreed"}}, "decode": {"methods": ["own"]}}
-config = load(compose(points | {"methods": {"agreed": {"budget": "9"}}}, root))
+detectors = {"detectors": {"mine": {"signals": ["margin", "lead"]}}}
+config = load(compose(points | detectors | {"methods": {"agreed": {"budget": "9"}}}, root))
 print(method_of(*config.decoded("methods"), {"agreed": config.settings_of("agreed")}))
 detector = Detector(schema.DetectorSettings(signals=["margin", "lead"]), 8)
-print(*sorted(SIGNALS), *trajectory_schema(8, ["attention"]).names, *detector.signal_encoders)
+columns = trajectory_schema(8, ["attention"], config.recorded).names
+print(*sorted(SIGNALS), *columns, *detector.signal_encoders)
+assert "lead" not in load(compose({}, root)).recorded, "no detector reads it"
 
 plan = planned(root, scale="smoke")
 plan.SOURCE = Path("src")
+own = planned(root, **points, **detectors)
+own.SOURCE = Path("src")
+files = {
+    name: closure(script.with_name("generate.py"), own.SOURCE, *of.decoded_by(of.POINTS.get(("test", "methods"), [])))
+    for name, of in (("plain", plan), ("own", own))
+}
+assert not any("agreed" in path or "lead" in path for path in files["plain"]), "a job that does not use them"
+assert any(path.endswith("methods/agreed.py") for path in files["own"]), "an edit of it reruns what it decoded"
+signals = {name: of.LOADED["decode_trajectories"](None) for name, of in (("plain", plan), ("own", own))}
+assert "utaca.detection.signals.lead" in signals["own"]
+assert "utaca.detection.signals.lead" not in signals["plain"]
 assert plan.made_from("lengths") == {"test_answers": plan.generations("answers", "test", "blocks")}
 rows = [{"document": name, "point": "infllm-K1", "n_generated": n} for name, n in (("a", 10), ("b", 31))]
 write("answers.parquet", "answers", rows)
@@ -185,8 +199,6 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
     assert "| InfLLM K=1 | 20.5 | 31 |" in markdown
     assert re.search(r"no answer is longer than \d+ tokens", markdown)
     assert "Documents are those of the test split." in markdown.partition("<details>")[2]
-    files = closure(ROOT / "workflow" / "scripts" / "generate.py", source)
-    assert [path for path in files if path.endswith("agreed.py")], "an edit of it reruns what it decoded"
 
 
 # A model family

@@ -22,7 +22,7 @@ from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
 from utaca.generation.kept import Kept
-from utaca.generation.points import Decoded, PointDetector, decode_points
+from utaca.generation.points import Decoded, PointDetector, Prepared, decode_points
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, prefill
 from utaca.methods import infllm as infllm_module
@@ -39,7 +39,8 @@ from utaca.settings.schema import OWN, MemorySettings
 def decoded(reader, asked, points, journal, detectors=None, settings=None, **how: Any) -> Decoded:
     """What :func:`decode_points` gives of the test split, by the methods that points have under these settings."""
     methods = {point.label: method_of(point, settings or {}) for point in points}
-    return decode_points(reader, asked, points, methods, detectors or {}, journal, split="test", **how)
+    prepared = Prepared(reader, points, methods, detectors or {})
+    return decode_points(prepared, asked, journal, split="test", **how)
 
 
 def documents(n: int) -> list[dict]:

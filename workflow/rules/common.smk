@@ -12,6 +12,7 @@ from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
 from utaca.sizes import FACTS, Work, shown_bytes
 from utaca.tasks.registry import TASKS, paths_of
+from utaca.tasks.rows import DECLARED
 
 SETTINGS = load(config)
 IDENTITY = identity(SETTINGS)  # the config without transport: what rules depend on
@@ -146,6 +147,12 @@ def triggers(points):
     return {p.label: [name, p.seed, DETECTORS[name][p.seed]] for p, name in named}
 
 
+def taken(points):
+    """Settings of the detectors of points that are taken from elsewhere, by variant."""
+    named = {name for name, _, _ in triggers(points).values()}
+    return {name: TAKEN[name] for name in TAKEN if name in named}
+
+
 def trigger_files(points):
     return sorted({path for _, _, path in triggers(points).values()})
 
@@ -185,6 +192,11 @@ def task(name):
     """What the rows of a set depend on of its settings."""
     about = IDENTITY["tasks"]["sets"][name]
     return {key: value for key, value in about.items() if key not in ("block_size", "budgets")}
+
+
+def declared(name):
+    """What the list of tasks (rows.yaml) has of a set's task; the code of the other tasks says everything."""
+    return DECLARED.get(SETTINGS.tasks.sets[name].task, {})
 
 
 def task_files(name):
@@ -383,12 +395,42 @@ def place_of(rule):
     return "/".join(filter(None, parts))
 
 
+def measures(signals):
+    """The modules of signals."""
+    return [f"utaca.detection.signals.{name}" for name in signals]
+
+
+def decoded_by(points):
+    """The modules of the methods of points, and of the signals that their detectors read."""
+    methods = {name for point in points for name in (point.method, point.base) if name}
+    detectors = [SETTINGS.detectors[name] for name, _, _ in triggers(points).values()]
+    signals = {"margin", *(name for detector in detectors for name in detector.signals)}
+    return [*(f"utaca.methods.{name}" for name in sorted(methods)), *measures(sorted(signals))]
+
+
+# Modules that scripts load by name, so that no import shows them: only those that the config names for the job. A file
+# that is added to a folder of methods, signals or tables changes no other job.
+LOADED = {
+    "decode_trajectories": lambda wildcards: measures(SETTINGS.recorded),
+    "task_trajectories": lambda wildcards: measures(SETTINGS.recorded),
+    "replay": lambda wildcards: decoded_by(REPLAYED),
+    "time_answers": lambda wildcards: decoded_by(SETTINGS.timed),
+    "task_answers": lambda wildcards: decoded_by(SETTINGS.decoded(wildcards.task)),
+    **dict.fromkeys(ENDINGS, lambda wildcards: [f"utaca.reporting.{ENTRIES[wildcards.entry].module}"]),
+}
+
+
+def codes(script, points):
+    """Digest of the modules that a script runs at each point, by label."""
+    return {point.label: code(ROOT / "workflow" / "scripts" / script, SOURCE, *decoded_by([point])) for point in points}
+
+
 def code_of(rule):
-    """Digest of the modules that a rule's script runs; of a table those that make it."""
-    script = ROOT / "workflow" / "scripts" / Path(rule.script).name
-    if script.stem != "table":
+    """Digest of the modules that a rule's script runs."""
+    script, loaded = ROOT / "workflow" / "scripts" / Path(rule.script).name, LOADED.get(rule.name)
+    if loaded is None:
         return code(script, SOURCE)
-    return lambda wildcards: code(script, SOURCE, f"utaca.reporting.{ENTRIES[wildcards.entry].module}")
+    return lambda wildcards: code(script, SOURCE, *loaded(wildcards))
 
 
 STAGES = {

@@ -11,6 +11,7 @@ rule train_detector:
         **learns("train", "validation"),
     params:
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
+        taken=lambda wildcards: TAKEN.get(SETTINGS.detectors[wildcards.variant].start),
         steps=SETTINGS.scale.detector_steps,
     script:
         "../scripts/train_detector.py"

@@ -20,7 +20,8 @@ rule generate:
         points=lambda wildcards: [asdict(point) for point in POINTS[wildcards.split, wildcards.kind]],
         methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
         triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
-        taken=TAKEN,
+        taken=lambda wildcards: taken(POINTS[wildcards.split, wildcards.kind]),
+        codes=lambda wildcards: codes("generate.py", POINTS[wildcards.split, wildcards.kind]),
         together=SETTINGS.generation.together,
         shards=lambda wildcards: size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",
@@ -41,7 +42,9 @@ rule replay:
         **decodes(lambda wildcards: split_work("test", REPLAYED)),
     params:
         reader=READER,
-        point=asdict(REPLAYED[0]) if REPLAYED else None,
+        points=[asdict(point) for point in REPLAYED],
+        triggers=triggers(REPLAYED),
+        taken=taken(REPLAYED),
         number=SETTINGS.scale.replays,
         seed=SETTINGS.seed,
         together=SETTINGS.generation.together,
@@ -64,6 +67,7 @@ rule time_answers:
         reader=READER,
         points=[asdict(point) for point in SETTINGS.timed],
         triggers=triggers(SETTINGS.timed),
+        taken=taken(SETTINGS.timed),
         number=SETTINGS.scale.timed,
         journal=f"{OUT}/journal/timed",
     script:

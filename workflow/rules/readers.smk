@@ -6,6 +6,8 @@ rule public_reader:
     output:
         update("data/readers/{file}.gguf"),
     localrule: True
+    params:
+        sha256=lambda wildcards, output: public.entry(output[0]) and public.entry(output[0]).sha256,
     script:
         "../scripts/public_reader.py"
 

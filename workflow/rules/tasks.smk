@@ -10,6 +10,7 @@ rule task_examples:
         f"{OUT}/tasks/{{task}}/examples.parquet",
     params:
         set=lambda wildcards: task(wildcards.task),
+        declared=lambda wildcards: declared(wildcards.task),
         path=SETTINGS.tasks.path,
         reader=READER,
     script:
@@ -31,10 +32,12 @@ rule task_answers:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
         task=lambda wildcards: task(wildcards.task)["task"],
+        declared=lambda wildcards: declared(wildcards.task),
         reader=lambda wildcards: task_reader(wildcards.task),
         points=lambda wildcards: [asdict(point) for point in SETTINGS.decoded(wildcards.task)],
         methods=lambda wildcards: methods_of(SETTINGS.decoded(wildcards.task)),
         triggers=lambda wildcards: triggers(SETTINGS.decoded(wildcards.task)),
+        taken=lambda wildcards: taken(SETTINGS.decoded(wildcards.task)),
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks",
     script:
@@ -50,6 +53,7 @@ rule task_scores:
     localrule: True
     params:
         task=lambda wildcards: task(wildcards.task)["task"],
+        declared=lambda wildcards: declared(wildcards.task),
     script:
         "../scripts/task_scores.py"
 
@@ -64,9 +68,11 @@ rule task_trajectories:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
         task=lambda wildcards: task(wildcards.task)["task"],
+        declared=lambda wildcards: declared(wildcards.task),
         reader=lambda wildcards: task_reader(wildcards.task),
         budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
         recorded=IDENTITY["trajectories"],
+        signals=SETTINGS.recorded,
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks/trajectories",
     script:

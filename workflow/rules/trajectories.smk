@@ -18,5 +18,6 @@ rule decode_trajectories:
         paths=lambda wildcards: IDENTITY["scale"][wildcards.split]["paths"],
         evidence=lambda wildcards: size(wildcards.split).evidence,
         recorded=IDENTITY["trajectories"],
+        signals=SETTINGS.recorded,
     script:
         "../scripts/decode_trajectories.py"

@@ -32,12 +32,13 @@ with stage_log(snakemake.log[0]):
     kept = Kept(Path(params.journal).with_name("memories") / folder.name) if later else None
     paths = [build(schema.PathSettings, path) for path in params.paths]
     budgets = [*params.budgets, *paths]
-    table = trajectories(reader, asked, budgets, recorded, journal, kept, together=params.together)
+    how = {"signals": params.signals, "together": params.together}
+    table = trajectories(reader, asked, budgets, recorded, journal, kept, **how)
     write(
         snakemake.output[0],
         "trajectories",
         table,
-        schema=trajectory_schema(reader.width, recorded.sites),
+        schema=trajectory_schema(reader.width, recorded.sites, params.signals),
         config=settings,
         reader=Origin(reader.settings.name, reader.identity),
     )

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pyarrow as pa
 import torch
 
-from utaca.detection.detector import load
+from utaca.detection.detector import load_for
 from utaca.detection.training.data import Sequences, columns, sequences
 from utaca.detection.training.verdicts import detections, heuristics, verdicts
 from utaca.records.logs import stage_log
 from utaca.records.tables import read, reader_of, write
 from utaca.settings import schema
-from utaca.settings.checks import build, digest
+from utaca.settings.checks import digest
 
 
 def traces(settings: schema.DetectorSettings, trajectories: list[str], labels: str) -> Sequences:
@@ -31,10 +31,7 @@ with stage_log(snakemake.log[0]):
     seeds = len(files.detectors) // len(params.variants)
     for place, variant in enumerate(params.variants):
         paths = files.detectors[place * seeds :][:seeds]
-        detectors = [load(path) for path in paths]
-        if variant in params.taken:
-            for detector, path in zip(detectors, paths, strict=True):
-                detector.check_taken(build(schema.DetectorSettings, params.taken[variant]), reader, path)
+        detectors = [load_for(reader, path, params.taken.get(variant)) for path in paths]
         shown = traces(detectors[0].settings, *split)
         for seed, detector in enumerate(detectors):
             for readout, decided in verdicts(detector, shown).items():

@@ -3,14 +3,11 @@
 import pyarrow as pa
 import torch
 
-from utaca.generation.points import PointDetector, decode_points
-from utaca.methods import method_of
-from utaca.readers.load import load as load_reader
+from utaca.generation.points import decode_points, prepare
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
-from utaca.settings import schema
-from utaca.settings.checks import build, digest
+from utaca.settings.checks import digest
 from utaca.tasks.asking import ask
 from utaca.tasks.registry import TASKS
 
@@ -18,18 +15,15 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params, files, output = snakemake.params, snakemake.input, snakemake.output
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
-    reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
-    points = [build(schema.OperatingPoint, point) for point in params.points]
-    methods = {point.label: method_of(point, params.methods) for point in points}
-    detectors = {label: PointDetector.read(*about) for label, about in params.triggers.items()}
+    prepared = prepare(settings, params.points, params.methods, params.triggers, params.taken)
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    how = {"reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
+    how = {"reader": params.reader, "dtype": prepared.reader.settings.dtype, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
-    task = snakemake.wildcards.task
-    found = decode_points(reader, asked, points, methods, detectors, journal, split=task, together=params.together)
-    config = digest({key: value for key, value in params.items() if key not in ("points", "methods", "triggers")})
+    found = decode_points(prepared, asked, journal, split=snakemake.wildcards.task, together=params.together)
+    changing = ("points", "methods", "triggers", "taken")
+    config = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.examples, *files.detectors]
     write(output.answers, "answers", pa.concat_tables(found.answers.values()), config=config, made_from=made_from)
     write(output.traces, "traces", pa.concat_tables(found.traces.values()), config=config, made_from=made_from)

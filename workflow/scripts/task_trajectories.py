@@ -27,12 +27,13 @@ with stage_log(snakemake.log[0]):
     folder = Path(params.journal) / snakemake.wildcards.task
     journal = Journal(folder, fingerprint(digest(common), snakemake.input.reader))
     recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")
-    table = trajectories(reader, asked, params.budgets, recorded, journal, together=params.together)
+    how = {"signals": params.signals, "together": params.together}
+    table = trajectories(reader, asked, params.budgets, recorded, journal, **how)
     write(
         snakemake.output[0],
         "trajectories",
         table,
-        schema=trajectory_schema(reader.width, recorded.sites),
+        schema=trajectory_schema(reader.width, recorded.sites, params.signals),
         config=digest(dict(params.items())),
         reader=Origin(reader.settings.name, reader.identity),
     )

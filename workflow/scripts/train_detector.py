@@ -5,7 +5,7 @@ from functools import reduce
 
 import torch
 
-from utaca.detection.detector import load as load_detector
+from utaca.detection.detector import load_for
 from utaca.detection.training.data import Sequences, about, columns, joined, sequences
 from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
@@ -45,6 +45,7 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     output = snakemake.output
     settings = build(schema.DetectorSettings, snakemake.params.detector, "detector")
+    reader = reader_of([*paths("train"), *paths("validation"), *paths("tasks")])
     first, *second = [reduce(joined, own) for own in (tasks(0), biographies("train")) if own]
     trained = train(
         settings,
@@ -53,8 +54,8 @@ with stage_log(snakemake.log[0]):
         second=second[0] if second else None,
         steps=snakemake.params.steps,
         seeds=range(len(output.models)),
-        initial=[load_detector(path) for path in paths("start")] or None,
-        reader=reader_of([*paths("train"), *paths("validation"), *paths("tasks")]),
+        initial=[load_for(reader, path, snakemake.params.taken) for path in paths("start")] or None,
+        reader=reader,
         description=snakemake.rule,
     )
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):

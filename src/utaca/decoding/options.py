@@ -107,7 +107,7 @@ class Decoding:
     * ``sampling``: how tokens are drawn; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
-    * ``measured``: measure all signals of every token, not only those that a detector reads.
+    * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
     * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.
 
     Raises :class:`UserError` if options contradict each other or are out of range, or if the detector was not trained
@@ -122,7 +122,7 @@ class Decoding:
     max_new_tokens: int = 64
     sampling: Sampling | None = None
     expanded: int = 0
-    measured: bool = False
+    measured: bool | Sequence[str] = False
     prefix: str = ""
 
     def __post_init__(self) -> None:

@@ -1,10 +1,15 @@
 """What a detector's file says beside its weights; without PyTorch."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
+
+from utaca.errors import UserError
+from utaca.settings import schema
+from utaca.settings.checks import build
 
 KEY = "utaca.detector"
 """The one entry of the file's metadata."""
@@ -17,3 +22,32 @@ def about(path: str | Path) -> dict[str, Any]:
     """
     with safe_open(path, framework="numpy") as file:
         return json.loads((file.metadata() or {})[KEY])
+
+
+def settings_of(path: str | Path) -> schema.DetectorSettings:
+    """The settings of the detector in a file; raises :class:`UserError` if it is no detector's file."""
+    try:
+        return built(about(path))
+    except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise no_detector(path, error) from error
+
+
+def built(told: Mapping[str, Any]) -> schema.DetectorSettings:
+    """The settings among what a file says, :func:`about`; raises :class:`UserError` if they are of another version."""
+    # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
+    return build(schema.DetectorSettings, {key: value for key, value in told["settings"].items() if key != "target"})
+
+
+def no_detector(path: str | Path, error: Exception) -> UserError:
+    """What a user is told of a file that is no detector's."""
+    why = " ".join(str(error).split())
+    return UserError(f"{path} is not a detector of this version of utaca; remove it and train it again ({why})")
+
+
+def check_alike(path: str | Path, has: schema.DetectorSettings, wanted: schema.DetectorSettings) -> None:
+    """Raise :class:`UserError` if the settings that the detector in a file ``has`` differ from those of the config."""
+    if key := has.differing(wanted):
+        own = getattr(has, key)
+        raise UserError(
+            f"{path} has {key} {own}, but the config {getattr(wanted, key)}; set detectors.*.{key} to {own}"
+        )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from utaca.detection.about import KEY, about
+from utaca.detection.about import KEY, about, built, check_alike, no_detector
 from utaca.errors import UserError
 from utaca.records import Origin, atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
@@ -107,9 +108,7 @@ class Detector(nn.Module):
         A detector that reads only signals may judge another reader's recorded tokens, with the thresholds of the
         reader that it was trained for.
         """
-        if key := self.settings.differing(settings):
-            has, wanted = getattr(self.settings, key), getattr(settings, key)
-            raise UserError(f"{path} has {key} {has}, but the config {wanted}; set detectors.*.{key} to {has}")
+        check_alike(path, self.settings, settings)
         if self.settings.embedding and self.reader != reader:
             raise UserError(
                 f"{path} reads embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not give; "
@@ -220,13 +219,22 @@ def load(path: str | Path) -> Detector:
         raise UserError(f"{path} does not exist; train the detector first")
     try:
         told, tensors = about(path), load_file(path)
-        # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
-        told["settings"].pop("target", None)
         reader = Origin(**told["reader"]) if told["reader"] else None
-        detector = Detector(build(schema.DetectorSettings, told["settings"]), told["input_width"], reader)
+        detector = Detector(built(told), told["input_width"], reader)
         detector.thresholds, detector.facts = told["thresholds"], told["facts"]
         detector.load_state_dict(tensors)
     except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        why = " ".join(str(error).split())
-        raise UserError(f"{path} is not a detector of this version of utaca; train it again ({why})") from error
+        raise no_detector(path, error) from error
+    return detector
+
+
+def load_for(reader: Origin, path: str | Path, taken: Mapping[str, Any] | None) -> Detector:
+    """The detector in a file, for the tokens of ``reader``; ``taken`` are the config's settings of a detector that the
+    run takes from elsewhere, None for one of its own.
+
+    Raises :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
+    """
+    detector = load(path)
+    if taken is not None:
+        detector.check_taken(build(schema.DetectorSettings, taken), reader, path)
     return detector

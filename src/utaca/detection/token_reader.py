@@ -1,7 +1,7 @@
 """Reading of tokens from decoding steps: logits and signals of each token, and the GDM that a detector gives it."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -24,15 +24,22 @@ class TokenReader:
     """Reader of an answer's tokens, one device transfer per token; adds accepted tokens to ``generation``.
 
     The detector judges each token from its LSTM state after the accepted tokens; rejected tokens leave the state as it
-    was. The signals of a token are the logit margin and the signals that the detector reads, or all if ``measured``.
+    was. The signals of a token are the logit margin, the signals that the detector reads and those that ``measured``
+    names; all if it is True.
     ``captures`` are the capture functions of these signals (:class:`utaca.detection.signal.Signal`), by signal.
     """
 
     def __init__(
-        self, reader: Reader, generation: Generation, detector: Detector | None, *, measured: bool = False
+        self,
+        reader: Reader,
+        generation: Generation,
+        detector: Detector | None,
+        *,
+        measured: bool | Sequence[str] = False,
     ) -> None:
         self._reader, self._generation, self._detector = reader, generation, detector
-        names = SIGNALS if measured else ["margin", *(detector.settings.signals if detector else ())]
+        names = ["margin", *(detector.settings.signals if detector else ())]
+        names += SIGNALS if measured is True else measured or ()
         self._signals = {name: SIGNALS[name] for name in names}
         self.captures = {name: signal.capture for name, signal in self._signals.items() if signal.capture}
         if detector is not None:

@@ -4,22 +4,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain, groupby
-from typing import Any, Self
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from utaca.detection.detector import Detector, load
+from utaca.detection.detector import Detector, load_for
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
 from utaca.generation.kept import Kept
+from utaca.methods import method_of
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import shared_reading
 from utaca.methods.utaca import Adaptive
-from utaca.readers.load import Reader
-from utaca.records import SCHEMAS
+from utaca.readers.load import Reader, load
+from utaca.records import SCHEMAS, Origin
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.progress import progress
-from utaca.settings.checks import digest
+from utaca.settings import schema
+from utaca.settings.checks import build, digest
 from utaca.settings.schema import NOT_RUN, OperatingPoint
 from utaca.trace import Generation, NotFiniteError, Token
 
@@ -38,10 +40,38 @@ class PointDetector:
     variant: str
     seed: int
 
-    @classmethod
-    def read(cls, variant: str, seed: int, path: str) -> Self:
-        """The detector in the file ``path``, which has this variant and seed."""
-        return cls(load(path), fingerprint("", [path]), variant, seed)
+
+class Prepared(NamedTuple):
+    """What answers are decoded with: the reader, the points, and the method and detector of each by its label."""
+
+    reader: Reader
+    points: list[OperatingPoint]
+    methods: dict[str, Method | Adaptive]
+    detectors: dict[str, PointDetector]
+
+
+def prepare(
+    reader: Mapping[str, Any],
+    points: Iterable[Mapping[str, Any]],
+    methods: Mapping[str, Mapping[str, Any]],
+    triggers: Mapping[str, tuple[str, int, str]],
+    taken: Mapping[str, Mapping[str, Any]],
+) -> Prepared:
+    """Load what a stage decodes with, from plain values of the config.
+
+    ``reader`` and ``points`` are their settings, ``methods`` those of methods, ``triggers`` variant, seed and file of
+    the detector of each point that has one, by label; ``taken`` the settings of those variants that the run takes from
+    elsewhere. Raises :class:`UserError` if a setting is wrong, or if a detector is none for this reader or differs
+    from the config.
+    """
+    loaded = load(build(schema.ReaderSettings, reader, "reader"))
+    origin = Origin(loaded.settings.name, loaded.identity)
+    built = [build(OperatingPoint, point) for point in points]
+    detectors = {
+        label: PointDetector(load_for(origin, path, taken.get(variant)), fingerprint("", [path]), variant, seed)
+        for label, (variant, seed, path) in triggers.items()
+    }
+    return Prepared(loaded, built, {point.label: method_of(point, methods) for point in built}, detectors)
 
 
 @dataclass
@@ -53,32 +83,34 @@ class Decoded:
 
 
 def decode_points(
-    reader: Reader,
+    prepared: Prepared,
     asked: Sequence[Asked],
-    points: Sequence[OperatingPoint],
-    methods: Mapping[str, Method | Adaptive],
-    detectors: Mapping[str, PointDetector],
     journal: Journal,
     *,
     split: str,
     together: bool = False,
     kept: Kept | None = None,
+    codes: Mapping[str, str] | None = None,
 ) -> Decoded:
     """Answers and traces of every point.
 
-    ``methods`` holds the method of every point by label, ``detectors`` the detector of every point that has one;
     ``split`` names the split or set of tasks. Methods that can share a reading of a document follow each other,
     and so do questions about one document if they are adjacent in ``asked``. With ``together``, points that allow it
     share passes (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier
-    stage has ``kept`` are not read again.
+    stage has ``kept`` are not read again. ``codes`` are digests, by label, of the code that a point has to itself; if
+    one changes, the journal's answers at that point do not count.
 
     If memory does not suffice for an answer, or if its method lacks something (:meth:`Method.missing`) or cannot handle
     the reader or the document, the answer is a row without tokens, whose ``finish`` gives the reason. For points in
     block memory, a lack of memory for shared passes or an unsuitable document raises :class:`UserError` instead.
     """
+    reader, points, methods, detectors = prepared
     reading = {label: shared_reading(method.base, reader) for label, method in methods.items()}
     readings = list(dict.fromkeys(reading.values()))
-    setups = [_Setup(point, methods[point.label], detectors.get(point.label)) for point in points]
+    codes = codes or {}
+    setups = [
+        _Setup(point, methods[point.label], detectors.get(point.label), codes.get(point.label, "")) for point in points
+    ]
     setups.sort(key=lambda setup: readings.index(reading[setup.point.label]))
     answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in points}
     documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
@@ -125,16 +157,17 @@ _JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHE
 
 @dataclass(frozen=True)
 class _Setup:
-    """An operating point, and the method and detector that answer at it."""
+    """An operating point, the method and detector that answer at it, and the digest of their code."""
 
     point: OperatingPoint
     method: Method | Adaptive
     detector: PointDetector | None
+    code: str
 
     @property
     def identity(self) -> str:
         # The names of points and detectors do not affect an answer.
-        identity = fingerprint(digest(repr(self.method)), self.method.base.files())
+        identity = fingerprint(digest(repr(self.method) + self.code), self.method.base.files())
         return f"{identity}/{self.detector.digest if self.detector else ''}"
 
     @property

@@ -34,19 +34,21 @@ def trajectories(
     journal: Journal,
     kept: Kept | None = None,
     *,
+    signals: Sequence[str] = schema.RECORDED,
     together: bool = True,
 ) -> pa.Table:
     """One answer per document and budget or path, one row per token (:func:`utaca.records.trajectory_schema`).
 
     The budgets of a document and, with ``together``, several short documents share passes, which take little longer
-    than passes of a single row. ``kept``, if given, keeps the documents for a later stage that asks about them.
+    than passes of a single row. ``signals`` are those that are recorded. ``kept``, if given, keeps the documents for a
+    later stage that asks about them.
     """
     rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
     bar = progress(total=len(asked), unit="document", desc="trajectories")
     tables: list[pa.Table] = []
     for group in side_by_side([[one] for one in asked], rows):
         questions = [one for document in group for one in document]
-        decoded = cache(partial(_decoded, reader, questions, budgets, recorded, kept))
+        decoded = cache(partial(_decoded, reader, questions, budgets, recorded, signals, kept))
         for place, one in enumerate(questions):
             # Rounding depends on what shares passes, so if one question is missing, its whole group is decoded again.
             make = lambda decoded=decoded, place=place: decoded()[place]  # noqa: E731
@@ -61,13 +63,14 @@ def _decoded(
     questions: Sequence[Asked],
     budgets: Sequence[int | PathSettings],
     recorded: TrajectorySettings,
+    signals: Sequence[str],
     kept: Kept | None,
 ) -> list[pa.Table]:
     """The trajectories of each question, decoded in shared passes."""
     decodings = []
     with side_by_side_room(len(questions) * len(budgets)):
         for one in questions:
-            about = {"max_new_tokens": one.longest, "prefix": one.prefix, "measured": True}
+            about = {"max_new_tokens": one.longest, "prefix": one.prefix, "measured": signals}
             each = [_steps(budget, one.longest) for budget in budgets]
             memories = _memories(reader, one.text, [max(steps) for steps in each], kept)
             for steps in each:
@@ -77,7 +80,7 @@ def _decoded(
     answers = iter(generations)
     return [
         pa.concat_tables(
-            _table(reader, one.document, getattr(budget, "budget", budget), next(answers), recorded.sites)
+            _table(reader, one.document, getattr(budget, "budget", budget), next(answers), recorded.sites, signals)
             for budget in budgets
         )
         for one in questions
@@ -102,7 +105,9 @@ def _steps(budget: int | PathSettings, longest: int) -> list[int]:
     return [budget]
 
 
-def _table(reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str]) -> pa.Table:
+def _table(
+    reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str], signals: Sequence[str]
+) -> pa.Table:
     trace = generation.trace
     finish = [""] * (len(trace) - 1) + [generation.finish]
 
@@ -120,7 +125,7 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
         pa.array([token.token for token in trace], pa.int32()),
         pa.array([token.text for token in trace]),
         pa.array([token.logprob for token in trace], pa.float32()),
-        *(pa.array([token.signals[name] for token in trace], pa.float32()) for name in schema.SIGNALS),
+        *(pa.array([token.signals[name] for token in trace], pa.float32()) for name in signals),
         pa.FixedSizeListArray.from_arrays(pa.array(logits, pa.float32()), 10),
         *(embedding(site) for site in sites),
         pa.array([one and one.token for one in expanded], pa.int32()),
@@ -128,4 +133,4 @@ def _table(reader: Reader, document: str, budget: int, generation: Generation, s
         pa.array([token.selected.tolist() for token in trace], pa.list_(pa.list_(pa.int32()))),
         pa.array(finish),
     ]
-    return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites))
+    return pa.Table.from_arrays(columns, schema=trajectory_schema(reader.width, sites, signals))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import yaml
 
-from utaca.settings.schema import SIGNALS
+from utaca.settings.schema import RECORDED
 
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
 HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
@@ -50,12 +50,14 @@ def embedding_column(site: str) -> str:
     return f"embedding_{site}"
 
 
-def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.Schema:
+def trajectory_schema(
+    width: int, sites: Sequence[str] = ("attention",), signals: Sequence[str] = RECORDED
+) -> pa.Schema:
     """Schema of a part of the trajectories: one row per token generated under a compact budget, or along a path.
 
-    ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites. ``budget`` is the fixed
-    budget or a path's K_max, ``k`` the budget of the token's pass. One column per signal
-    of :mod:`utaca.detection.signals` follows ``logprob``. ``expanded_token`` and its log-probability come from the
+    ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites, ``signals`` names of
+    :mod:`utaca.detection.signals`, a column each after ``logprob``. ``budget`` is the fixed budget or a path's K_max,
+    ``k`` the budget of the token's pass. ``expanded_token`` and its log-probability come from the
     expanded pass on the same prefix, null if it was not run. ``selected`` has a sorted list of block ids per layer;
     ``finish`` is empty except on an answer's last token ("eos" or "length").
     """
@@ -68,7 +70,7 @@ def trajectory_schema(width: int, sites: Sequence[str] = ("attention",)) -> pa.S
             ("token", pa.int32()),
             ("text", pa.string()),
             ("logprob", pa.float32()),
-            *((name, pa.float32()) for name in SIGNALS),
+            *((name, pa.float32()) for name in signals),
             ("top10", pa.list_(pa.float32(), 10)),
             *((embedding_column(site), pa.list_(pa.float16(), width)) for site in sites),
             ("expanded_token", pa.int32()),

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 _DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
+_LISTS = ("tasks/rows.yaml", "readers/public.yaml")
+"""Lists that users add entries to; a job has its own entry among its parameters instead."""
 
 
 def code(script: Path, source: Path, *more: str) -> str:
@@ -27,9 +29,11 @@ def code(script: Path, source: Path, *more: str) -> str:
 def closure(script: Path, source: Path, *more: str) -> list[str]:
     """Sorted paths of the modules ``more``, and of the package's modules that ``script`` or these import, at any depth.
 
-    ``source`` is the folder that holds the package. Text, JSON, HTML, CSS and YAML files beside listed modules are
-    included; a file named like a module (its prompt) is included only with that module. YAML files under ``data/``,
-    beside ``source``, are included if a listed module names them (:func:`utaca.data_files.read`).
+    ``more`` are modules that a package loads by name (methods, signals, tables) and that the job uses; other files of
+    such a folder make no difference to it. ``source`` is the folder that holds the package. Text, JSON, HTML, CSS and
+    YAML files beside listed modules are included; a file named like a module (its prompt) is included only with that
+    module. YAML files under ``data/``, beside ``source``, are included if a listed module names them
+    (:func:`utaca.data_files.read`). Lists of tasks and of public readers are left out.
     """
     files: set[Path] = set()
     waiting = {*_imports(script, source), *_files(more, source)}
@@ -38,7 +42,8 @@ def closure(script: Path, source: Path, *more: str) -> list[str]:
         waiting = {path for module in waiting for path in _imports(module, source)} - files
     data = {path: module for folder in {path.parent for path in files} for path, module in _data(folder)}
     wanted = [path for path, module in data.items() if module is None or module in files]
-    return sorted(map(str, files.union(wanted, *(_named(path, source) for path in files))))
+    found = map(str, files.union(wanted, *(_named(path, source) for path in files)))
+    return sorted(path for path in found if not path.endswith(_LISTS))
 
 
 @cache
@@ -65,9 +70,7 @@ def _imports(path: Path, source: Path) -> frozenset[Path]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    # A package with this text loads every module in its folder by name.
-    folder = path.parent.glob("[!_]*.py") if "{__name__}." in text else ()
-    return frozenset([*_files(names, source), *folder])
+    return frozenset(_files(names, source))
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:

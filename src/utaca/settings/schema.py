@@ -21,7 +21,9 @@ SITES = get_args(Site)
 """Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
 
 SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
-"""Signals of a token, one number each, that trajectories record: the files of :mod:`utaca.detection.signals`."""
+"""Signals of a token, one number each: the files of :mod:`utaca.detection.signals`."""
+RECORDED = ("margin", "retrieval")
+"""Signals that trajectories record in any case, so that a run may later have a detector that reads them."""
 
 FIXED, ADAPTIVE = "infllm", "utaca"
 """Methods that decode from block memory, with budgets in blocks: a fixed budget, and one with an update policy."""
@@ -441,6 +443,12 @@ class Config:
             seeds = (point.seeds or self.scale.detector_seeds) if point.detected else 1
             points += [OperatingPoint(**vars(point), name=name, seed=seed) for seed in range(seeds)]
         return points
+
+    @property
+    def recorded(self) -> list[str]:
+        """The signals that trajectories record: :data:`RECORDED`, and those that detectors read."""
+        named = {name for detector in self.detectors.values() for name in detector.signals}
+        return sorted({*RECORDED, *named})
 
     @property
     def operating(self) -> dict[str, OperatingPoint]:

@@ -85,9 +85,10 @@ class Rows(Task):
         return Example(row.id, row.document, kept, question, row.references, row.input)
 
 
+DECLARED: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+"""The entries of ``rows.yaml``: constants of a class, by the name of the task."""
 SHIPPED: dict[str, type[Rows]] = {
-    name: type(name, (Rows,), {"name": name, **constants})
-    for name, constants in yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")).items()
+    name: type(name, (Rows,), {"name": name, **constants}) for name, constants in DECLARED.items()
 }
 """Tasks of InfiniteBench and LongBench, by name, made from ``rows.yaml``."""
 
