@@ -16,10 +16,12 @@ sys.path.insert(0, str(SOURCE.resolve()))
 from snakemake.common.configfile import load_configfile
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.settings import command, runs
+from utaca.settings import command, interrupt, runs
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths, share_source
 
+interrupt.end_quietly()
+shell.prefix(interrupt.DEAF)
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
 sys.executable = shlex.quote(sys.executable)
 share_source(SOURCE)
@@ -95,7 +97,9 @@ for target, made in STAGES.items():
 onstart:
     if not workflow.touch:
         try:
-            checked = preflight.check_jobs(SETTINGS, workflow.dag.needrun_jobs(), here=HERE)
+            jobs = list(workflow.dag.needrun_jobs())
+            checked = preflight.check_jobs(SETTINGS, jobs, here=HERE)
+            preflight.check_files(jobs, Path(OUT))
             if preflight.WINDOW in checked:
                 print(f"Checked: {checked[preflight.WINDOW]}.", file=sys.stderr, flush=True)
             # Whatever part of the run is made first, its name is taken.

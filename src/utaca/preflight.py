@@ -69,6 +69,26 @@ def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> d
     return check(settings, stages, here=here, sets=[name for name in settings.tasks.sets if name in sets])
 
 
+def check_files(jobs: Sequence[Any], folder: Path) -> None:
+    """Raise :class:`UserError` if a file of the run in ``folder``, or a detector, that Snakemake's ``jobs`` read and
+    none of them makes is cut off or damaged: Snakemake looks only at its time."""
+    from utaca.detection.about import settings_of
+    from utaca.records.tables import check_whole
+
+    made = {str(path) for job in jobs for path in job.output}
+    there = {str(path) for job in jobs for path in job.input} - made
+    faults = []
+    for path in sorted(path for path in there if Path(path).exists()):
+        try:
+            if path.endswith(".parquet") and path.startswith(f"{folder}/"):
+                check_whole(path)
+            elif Path(path).parent.name.startswith("seed") and path.endswith(".safetensors"):
+                settings_of(path)
+        except UserError as error:
+            faults.append(f"{error}.")
+    refuse(faults, "{} files cannot be read:")
+
+
 @dataclass(frozen=True)
 class Finding:
     """The result of one check: a ``fault``, or a ``note`` on what there is."""
@@ -201,7 +221,9 @@ def _methods(settings: schema.Config) -> str:
 
 
 def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
-    """Check that the files of detectors ``taken`` from folders (by variant) exist."""
+    """Check that the files of detectors ``taken`` from folders (by variant) exist and are as the config says."""
+    from utaca.detection.about import check_alike, settings_of
+
     for name, folder in taken.items():
         for seed in range(settings.scale.detector_seeds):
             path = Path(folder, f"seed{seed}", "model.safetensors")
@@ -210,6 +232,7 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
                     f"detectors.{name}.taken is {folder}, but {path} does not exist; first make the detectors of the "
                     "run that trains it, or set scale.detector_seeds to as many as there are"
                 )
+            check_alike(path, settings_of(path), settings.detectors[name])
     return f"{len(taken)} taken"
 
 

@@ -172,7 +172,7 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamesp
     with pytest.raises(UserError, match=r"cannot be used .*choose corpus=folder with corpus.path, or corpus=embedded"):
         wikipedia.articles(tmp_path, titles=["Food"], api="http://127.0.0.1:9/w/api.php")
     next(tmp_path.iterdir()).write_text("{")
-    with pytest.raises(UserError, match="is damaged"):
+    with pytest.raises(UserError, match="is not JSON"):
         wiki.articles("Law")
 
 

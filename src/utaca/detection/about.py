@@ -13,12 +13,14 @@ from utaca.settings.checks import build
 
 KEY = "utaca.detector"
 """The one entry of the file's metadata."""
+UNREADABLE = (OSError, SafetensorError, LookupError, AttributeError, TypeError, ValueError)
+"""What is raised by a file that is not a detector's, is cut off or is of another version."""
 
 
 def about(path: str | Path) -> dict[str, Any]:
     """Settings, input width, reader, thresholds and facts of the detector in a file.
 
-    Raises ``KeyError``, ``ValueError`` or ``SafetensorError`` if the file is not a detector's.
+    Raises one of :data:`UNREADABLE` if the file is not a detector's.
     """
     with safe_open(path, framework="numpy") as file:
         return json.loads((file.metadata() or {})[KEY])
@@ -28,7 +30,7 @@ def settings_of(path: str | Path) -> schema.DetectorSettings:
     """The settings of the detector in a file; raises :class:`UserError` if it is no detector's file."""
     try:
         return built(about(path))
-    except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (UserError, *UNREADABLE) as error:
         raise no_detector(path, error) from error
 
 

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from utaca.detection.about import KEY, about, built, check_alike, no_detector
+from utaca.detection.about import KEY, UNREADABLE, about, built, check_alike, no_detector
 from utaca.errors import UserError
 from utaca.records import Origin, atomic_path
 from utaca.records.schemas import CORRECT, HALLUCINATED, UNKNOWN
@@ -222,8 +221,9 @@ def load(path: str | Path) -> Detector:
         reader = Origin(**told["reader"]) if told["reader"] else None
         detector = Detector(built(told), told["input_width"], reader)
         detector.thresholds, detector.facts = told["thresholds"], told["facts"]
+        float(detector.thresholds[detector.settings.decision])
         detector.load_state_dict(tensors)
-    except (UserError, OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+    except (UserError, RuntimeError, *UNREADABLE) as error:
         raise no_detector(path, error) from error
     return detector
 

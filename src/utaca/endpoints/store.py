@@ -127,7 +127,7 @@ class AnswerStore:
         """The answer kept under the digest ``key``, as the completion object of the server; None if there is none."""
         statement = sa.select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
         answer = self._run(lambda connection: connection.execute(statement).scalar())
-        return None if answer is None else json.loads(answer)
+        return None if answer is None else self._parsed(answer)
 
     def put(
         self, request: str, model: str, answer: dict[str, Any], tokens: tuple[int, int], seconds: float
@@ -158,7 +158,10 @@ class AnswerStore:
         try:
             with engine.connect() as connection:
                 for row in connection.execute(statement).mappings():
-                    _, messages, parameters, shape, version = json.loads(row["request"])
+                    request = self._parsed(row["request"])
+                    if not isinstance(request, list) or len(request) != 5:
+                        raise self._damaged(row["request"])
+                    _, messages, parameters, shape, version = request
                     yield {
                         "digest": row["digest"],
                         "model": row["model"],
@@ -166,7 +169,7 @@ class AnswerStore:
                         "messages": messages,
                         "sampling": parameters,
                         "schema": shape,
-                        "answer": json.loads(row["answer"]),
+                        "answer": self._parsed(row["answer"]),
                         **{name: row[name] for name in ("prompt_tokens", "completion_tokens", "seconds", "answered")},
                     }
         except DBAPIError as fault:
@@ -183,6 +186,17 @@ class AnswerStore:
             count = sa.select(sa.func.count()).select_from(_ANSWERS).where(*chosen)
             return self._run(lambda connection: connection.execute(count).scalar_one())
         return self._run(lambda connection: connection.execute(sa.delete(_ANSWERS).where(*chosen)).rowcount)
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return json.loads(text)
+        except (ValueError, TypeError):
+            raise self._damaged(text) from None
+
+    def _damaged(self, text: object) -> UserError:
+        return UserError(
+            f"{self.place} holds {str(text)[:60]!r} in place of a request or an answer; name another store"
+        )
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run ``work``, which may run twice; retry for a minute while the file is locked or the server is lost."""

@@ -44,8 +44,8 @@ class Journal:
         """Return the item's table; a missing one is made, and journaled unless its first ``finish`` is ``failed``."""
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
-        # A machine that crashes may leave an empty file, which is made again.
-        with suppress(FileNotFoundError, pa.ArrowInvalid):
+        # A machine that crashes may leave an empty file or half a file, which is made again.
+        with suppress(pa.ArrowException, OSError):
             return pq.read_table(path)
         table = make()
         if not failed or table["finish"][0].as_py() != failed:

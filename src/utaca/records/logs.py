@@ -4,12 +4,14 @@ import errno
 import io
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TextIO
+from typing import Any, NoReturn, TextIO
 
 from utaca.errors import UserError
 
@@ -37,12 +39,17 @@ class _Tee(io.TextIOBase):
         return self._terminal.fileno()
 
 
+def _stop(number: int, frame: Any) -> NoReturn:
+    """End on SIGTERM as on Ctrl-C, so that what is half written is removed."""
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def stage_log(path: str | Path) -> Iterator[None]:
     """Copy standard error and log records of the block to the file ``path``.
 
-    A :class:`UserError` or a full disk prints one sentence and exits with status 1; any other exception is raised again
-    after its traceback was written to the file.
+    A :class:`UserError` or a full disk prints one sentence and exits with status 1; Ctrl-C or SIGTERM exits with status
+    130 and a line in the file; any other exception is raised again after its traceback was written to the file.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr
@@ -52,8 +59,16 @@ def stage_log(path: str | Path) -> Iterator[None]:
         logger = logging.getLogger("utaca")
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
+        before = signal.getsignal(signal.SIGTERM)
+        # Only the main thread may set a handler.
+        main = threading.current_thread() is threading.main_thread()
+        if main:
+            signal.signal(signal.SIGTERM, _stop)
         try:
             yield
+        except KeyboardInterrupt:
+            file.write("interrupted\n")
+            raise SystemExit(130) from None
         except UserError as error:
             print(f"Error: {error}", file=sys.stderr)
             raise SystemExit(1) from None
@@ -65,4 +80,6 @@ def stage_log(path: str | Path) -> Iterator[None]:
             file.write(traceback.format_exc())
             raise
         finally:
+            if main:
+                signal.signal(signal.SIGTERM, before)
             logger.removeHandler(handler)

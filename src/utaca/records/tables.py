@@ -76,10 +76,35 @@ def write(
         pq.write_table(table, scratch, compression="zstd")
 
 
+@contextmanager
+def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
+    """Raise :class:`UserError` in place of what a library raises in the block where the file ``path`` is cut off, empty
+    or damaged, is no ``what``, or cannot be opened."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}") from error
+    except IsADirectoryError as error:
+        raise UserError(f"{path} is a folder and no {what}; remove it and run again") from error
+    except PermissionError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it") from error
+    except MemoryError:
+        raise
+    # A truncated or damaged file is an error of any of these classes to the libraries.
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise UserError(f"{path} is no whole {what}; remove it and run again") from error
+
+
+def check_whole(path: str | Path) -> None:
+    """Raise :class:`UserError` if a Parquet file has no sound footer, as if it is cut off; reads the footer only."""
+    with reading(path):
+        pq.read_schema(path)
+
+
 def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Read one stage file, or several parts in order, checking kind and columns.
 
-    Raises :class:`UserError` if a file is missing or of another kind or schema, or if two parts were made with
+    Raises :class:`UserError` if a file is missing, damaged or of another kind or schema, or if two parts were made with
     different readers or settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
@@ -109,13 +134,14 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
 def provenance(paths: Sequence[str | Path]) -> str:
     """Digest (16 hexadecimal digits) of the metadata of stage files: kind, settings, sources, reader; "" for no files.
 
-    Other files (a detector) enter with their contents.
+    Other files (a detector) enter with their contents. Raises :class:`UserError` if a file is missing or damaged.
     """
     if not paths:
         return ""
     digest = hashlib.sha256()
     for path in map(Path, paths):
-        told = repr(sorted(_about(path).items())) if path.suffix == ".parquet" else path.read_bytes().hex()
+        with reading(path):
+            told = repr(sorted(_about(path).items())) if path.suffix == ".parquet" else path.read_bytes().hex()
         digest.update(hashlib.sha256(told.encode()).digest())
     return digest.hexdigest()[:16]
 
@@ -130,8 +156,9 @@ def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
 
 
 def _about(path: str | Path) -> dict[str, str]:
-    metadata = pq.read_schema(path).metadata or {}
-    return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"utaca.")}
+    with reading(path):
+        metadata = pq.read_schema(path).metadata or {}
+        return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"utaca.")}
 
 
 def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
@@ -147,18 +174,19 @@ def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
 
 
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
-    if not path.is_file():
-        raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
-    own = pq.read_schema(path)
-    found = (own.metadata or {}).get(b"utaca.kind", b"").decode()
+    with reading(path):
+        own = pq.read_schema(path)
+        found = (own.metadata or {}).get(b"utaca.kind", b"").decode()
     if found != kind:
         raise UserError(f"{path} holds {found or 'foreign data'}, not {kind}; remove it and make it again")
     if missing := [column for column in columns or [] if column not in own.names]:
         raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
-    table = pq.read_table(path, columns=list(columns) if columns else None)
     expected = SCHEMAS.get(kind)
-    if expected is not None and columns is None and not table.schema.equals(expected):
+    twice = len(set(own.names)) < len(own.names)
+    if twice or (expected is not None and columns is None and not own.equals(expected)):
         raise UserError(f"{path} was written with another version of the {kind} schema; remove it and make it again")
+    with reading(path):
+        table = pq.read_table(path, columns=list(columns) if columns else None)
     return table.replace_schema_metadata(None)
 
 

@@ -22,7 +22,7 @@ from utaca.reporting import palette
 from utaca.reporting.paper_tables import targets
 from utaca.reporting.registry import TableEntry
 from utaca.reporting.render import DETAILS, RUN
-from utaca.reporting.table import columns_of
+from utaca.reporting.table import columns_of, whole_text
 from utaca.reporting.words import what_is_synthetic
 from utaca.settings import schema
 
@@ -51,13 +51,14 @@ class ReportItem:
 
     def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
         self.name, self.files = name, files
-        text = files["md"].read_text(encoding="utf-8") if "md" in files else ""
+        text = whole_text(files["md"]) if "md" in files else ""
         heading = next((line for line in text.splitlines() if line.startswith("#")), "").lstrip("#").strip()
         self.title = heading or (entry.title if entry else name.replace("_", " ").capitalize())
         self.theme = entry.theme if entry else ""
         self.caption = entry.caption if entry else ""
         # Embedded as an image, a figure cannot clash with the ids and styles of the page.
-        self.image = base64.b64encode(files["svg"].read_bytes()).decode() if "svg" in files else ""
+        drawn = whole_text(files["svg"], "</svg>\n") if "svg" in files else ""
+        self.image = base64.b64encode(drawn.encode()).decode()
         brief, _, folded = text.partition(f"\n{DETAILS}")
         meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}
         blocks = list(_blocks(brief, meanings))

@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from utaca.records import atomic_path
+from utaca.records.tables import reading
 from utaca.reporting import paper, render
 from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import ENTRIES, Files, TableEntry, data
@@ -177,10 +179,20 @@ def save(table: Table, folder: str | Path) -> list[Path]:
 
 
 def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read a table's CSV file; empty cells of text columns become ""."""
+    """Read a table's CSV file; empty cells of text columns become "". Raises :class:`UserError` if it is cut off."""
     # A column that is empty in every row would be read as numbers.
-    frame = pd.read_csv(path, dtype={"note": object, "over": object})
+    frame = pd.read_csv(StringIO(whole_text(path)), dtype={"note": object, "over": object})
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
+
+
+def whole_text(path: str | Path, end: str = "\n") -> str:
+    """The text of a file of a table or figure; raises :class:`UserError` if it is missing, or does not go to its
+    ``end``."""
+    with reading(path, "table or figure"):
+        text = Path(path).read_text(encoding="utf-8")
+        if not text.endswith(end):
+            raise ValueError(f"it does not end in {end!r}")
+    return text
 
 
 def _csv(frame: pd.DataFrame) -> str:

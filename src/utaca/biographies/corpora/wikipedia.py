@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from typing_extensions import TypedDict
 
 from utaca.biographies.corpora.text import article
 from utaca.biographies.corpora.topics import paper_articles
 from utaca.errors import UserError
 from utaca.records.progress import progress
 from utaca.records.tables import atomic_path
+from utaca.records.texts import Filled, checked, read_json
 
 API = "https://en.wikipedia.org/w/api.php"
 LICENCE = "CC BY-SA 4.0"
@@ -37,6 +39,21 @@ _BACK_MATTER = {
 }  # fmt: skip
 
 
+_MEND = "remove it to fetch the article again"
+
+
+class Article(TypedDict):
+    """A row of schema ``corpus``, as a file keeps it."""
+
+    title: Filled
+    text: Filled
+    url: str
+    licence: str
+    revision: str
+    source: str
+    synthetic: bool
+
+
 def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str = API) -> list[dict[str, Any]]:
     """Fetch Wikipedia articles as rows of schema ``corpus``, in the order of ``titles``; redirects are followed.
 
@@ -50,10 +67,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
             row = _fetched(api, title)
             with atomic_path(path) as scratch:
                 scratch.write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
-        try:
-            rows.append(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError:
-            raise UserError(f"{path} is damaged; remove it to fetch the article again") from None
+        rows.append(checked(Article, read_json(path, _MEND), str(path), _MEND))
     return rows
 
 

@@ -71,7 +71,7 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     for path in sorted(path for path in root.rglob("*.tsv") if path.stat().st_size):
         stage = path.relative_to(root).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
-        figures = pd.read_csv(path, sep="\t")[_MEASURED].apply(pd.to_numeric, errors="coerce")
+        figures = pd.read_csv(path, sep="\t").reindex(columns=_MEASURED).apply(pd.to_numeric, errors="coerce")
         parts.append(figures.assign(stage=stage, job=str(path)))
     jobs = pd.concat(parts).astype(dict.fromkeys(_MEASURED, float)).groupby("stage")
     frame = jobs.agg(

@@ -25,6 +25,7 @@ from utaca.layout import Layout
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import check_source, read, rows
+from utaca.records.tables import reading
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
@@ -211,7 +212,7 @@ def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list
     Column ``selected`` makes up most of the file, so it is read in batches, of which only the needed rows are kept.
     """
     start = 0
-    with pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path) as file:
         for batch in file.iter_batches(_BATCH, columns=["selected"]):
             chosen = indices[(indices >= start) & (indices < start + len(batch))]
             yield from zip(chosen.tolist(), batch.column(0).take(chosen - start).to_pylist(), strict=True)

@@ -1,0 +1,34 @@
+"""The end of a workflow by Ctrl-C: without tracebacks, and with a last line that says how to go on."""
+
+import atexit
+import signal
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import psutil
+
+INTERRUPTED = "Interrupted. What is done is kept; the same command goes on."
+DEAF = "set -euo pipefail; trap '' INT;"
+"""Shell prefix of jobs: they do not hear Ctrl-C themselves, whatever they import just then; their parent ends them."""
+_heard: list[int] = []
+
+
+def end_quietly() -> None:
+    """Have Ctrl-C end this process and its jobs without tracebacks, and with :data:`INTERRUPTED` as the last line.
+
+    A second Ctrl-C ends the process at once, and leaves Snakemake's lock.
+    """
+    # What is registered first runs last.
+    atexit.register(lambda: _heard and print(INTERRUPTED, file=sys.stderr, flush=True))
+    signal.signal(signal.SIGINT, _interrupted)
+
+
+def _interrupted(number: int, frame: Any) -> NoReturn:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _heard.append(number)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.terminate()
+    # Snakemake's scheduler catches it, ends its work and removes its lock.
+    raise SystemExit(128 + number)
