@@ -9,11 +9,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 .DEFAULT_GOAL := tables
 
 tables: environment
-	$(BIN)/snakemake --cores all results/tables
+	$(BIN)/utaca tables
 
 # Every stage and every table at the smallest scale; its figures mean nothing.
 smoke: environment
-	$(BIN)/snakemake --cores all results/tables --configfile config/runs/smoke.yaml
+	$(BIN)/utaca tables --configfile config/runs/smoke.yaml
 
 # Saves what the documents quote of a run beside them, and refills them: make snapshot RUN=quick
 RUN ?= quick

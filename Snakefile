@@ -16,7 +16,7 @@ sys.path.insert(0, str(SOURCE.resolve()))
 from snakemake.common.configfile import load_configfile
 from utaca import preflight
 from utaca.errors import UserError
-from utaca.settings import command, interrupt, runs
+from utaca.settings import command, configfiles, interrupt, runs
 from utaca.settings.compose import compose
 from utaca.settings.machine import check_paths, share_source
 
@@ -29,6 +29,8 @@ COMMAND = command.read(sys.argv)
 HERE = command.runs_here(COMMAND)
 try:
     command.check_config(COMMAND.config or [])
+    for path in workflow.overwrite_configfiles:
+        configfiles.check(path)
     config.update(compose(config, ROOT, map(load_configfile, workflow.overwrite_configfiles)))
 except UserError as error:
     sys.exit(f"Error: {error}")
@@ -39,6 +41,7 @@ include: "workflow/rules/common.smk"
 
 try:
     check_paths([ROOT, *INPUTS])
+    check_there()
     runs.check(config, Path(OUT))
     check_targets(COMMAND.targets)
 except UserError as error:
@@ -94,6 +97,12 @@ for target, made in STAGES.items():
         localrule: True
 
 
+try:
+    check_names(COMMAND.targets, [rule.name for rule in workflow.rules])
+except UserError as error:
+    sys.exit(f"Error: {error}")
+
+
 onstart:
     if not workflow.touch:
         try:
@@ -114,6 +123,7 @@ if COMMAND.dryrun:
 
 
 onsuccess:
-    if any(job.rule.name == "report" for job in workflow.dag.jobs):
-        # The very last line of the run.
-        atexit.register(print, LAST_LINE, file=sys.stderr, flush=True)
+    whole = any(job.rule.name == "report" for job in workflow.dag.jobs)
+    # The very last line of the run.
+    if last := LAST_LINE if whole else made(COMMAND.targets):
+        atexit.register(print, last, file=sys.stderr, flush=True)

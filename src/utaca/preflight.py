@@ -380,9 +380,12 @@ def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
     from utaca.settings import runs
     from utaca.settings.checks import load
     from utaca.settings.compose import compose
+    from utaca.settings.configfiles import check as check_file
 
     try:
         machine.check_paths([root()])
+        for path in configfiles:
+            check_file(path)
         config = compose(overrides(configfiles, entries), root(), map(load_configfile, configfiles))
         runs.check(config, Path("results") / config["run"])
     except UserError as error:

@@ -308,7 +308,7 @@ def test_the_command_names_a_config_that_cannot_be_read(
     runs.write(compose({"scale": "smoke"}, root), Path("results/smoke/run.yaml"))
     for words, sentence in {
         **dict.fromkeys(("--config smoke", "--config run=#x"), "--config"),
-        **dict.fromkeys((f"--configfile {name}" for name in ("none.yaml", "latin.yaml", ".")), "--config"),
+        **{f"--configfile {name}": f"the config file {name}" for name in ("none.yaml", "latin.yaml", ".")},
         "--config jugde=x": "unknown config key jugde; did you mean judge?",
         "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with another",
     }.items():

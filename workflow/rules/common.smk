@@ -7,7 +7,7 @@ from dataclasses import asdict
 from utaca.readers import files, gguf, public
 from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN
 from utaca.settings import schema
-from utaca.settings.checks import ROLES, identity, load
+from utaca.settings.checks import ROLES, SHARED_FOLDERS, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
 from utaca.sizes import FACTS, Work, shown_bytes
@@ -448,6 +448,36 @@ STAGES = {
 }
 
 
+def check_there():
+    """Refuse a path that a run is made from and that does not exist; a dry run looks at nothing else."""
+    for key, path in (("corpus.path", SETTINGS.corpus.path), ("scale.test.people", SETTINGS.scale.test.people)):
+        if path and not os.path.exists(path):
+            raise UserError(f"{key} {path} does not exist; correct it")
+
+
+def check_names(targets, rules):
+    """Refuse a target that is neither the name of a rule, nor a file, with the names of stages."""
+    for target in targets:
+        if target not in rules and not re.search(r"[/.]", target):
+            known = sorted({*STAGES} - {"results/tables", "results/tables/"} | {"corpus", "readers", "tables"})
+            near = difflib.get_close_matches(target, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"targets are {', '.join(known)}, and files in {OUT}."
+            raise UserError(f"there is no target {target}; {hint}")
+
+
+def made(targets):
+    """Where the files of targets are, in a sentence; "" if no target names a file that is made."""
+    files = [str(path) for target in targets for path in flat(STAGES.get(target, target)) if os.path.isfile(path)]
+    if not files:
+        return ""
+    more = f" and {len(files) - 1} more in {os.path.commonpath(files)}" if len(files) > 1 else ""
+    return f"Done: {files[0]}{more}."
+
+
+def flat(paths):
+    return [each for path in paths for each in flat(path)] if isinstance(paths, list) else [paths]
+
+
 def check_targets(targets):
     """Refuse a target that is a table which the config does not make, or that is of another run."""
     for target in targets:
@@ -460,9 +490,9 @@ def check_targets(targets):
             when = WHEN[ENTRIES[name[1]].when]
             option = when.option(SETTINGS.reader.name)
             raise UserError(f"{target} needs {when.needs}: snakemake --cores all {target} --config {option}")
-        run = re.match(r"results/([^/{]+)/", target)
-        if run and run[1] != SETTINGS.run and Path(run[0], "run.yaml").is_file():
-            raise UserError(
-                f"{target} belongs to run {run[1]}, but the config is that of run {SETTINGS.run}; add "
-                f"--configfile {run[0]}run.yaml"
-            )
+        found = re.match(r"results/(?:tables/([^/{]+)\.html|([^/{]+)/)", target)
+        run = found and (found[1] or found[2])
+        if run and run not in (SETTINGS.run, *SHARED_FOLDERS):
+            saved = f"results/{run}/run.yaml"
+            add = f"add --configfile {saved}" if Path(saved).is_file() else "correct one of them (--config run=NAME)"
+            raise UserError(f"{target} belongs to run {run}, but the config is that of run {SETTINGS.run}; {add}")

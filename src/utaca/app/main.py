@@ -50,6 +50,13 @@ TARGETS = {
 """What ``snakemake --cores all`` makes."""
 
 
+# Ctrl-C while Snakemake is imported ends without a traceback; the Snakefile sees to a later one.
+_SNAKEMAKE = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); sys.argv[0] = 'snakemake'; "
+    "from snakemake.cli import main; main()"
+)
+
+
 class Commands(TyperGroup):
     """The group of subcommands; a :class:`UserError` in a subcommand ends it with one sentence and exit status 2."""
 
@@ -250,12 +257,14 @@ def tables(context: typer.Context) -> None:
 
     As in: utaca tables --configfile config/runs/paper.yaml
     """
+    from utaca.settings import configfiles
+
     if not Path("Snakefile").is_file():
         raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
     counted = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in context.args)
     cores = [] if counted else ["--cores", "all"]
-    words = [sys.executable, "-m", "snakemake", "results/tables", *cores, *context.args]
-    os.execv(sys.executable, words)
+    configfiles.check_words(context.args)
+    os.execv(sys.executable, [sys.executable, "-c", _SNAKEMAKE, "results/tables", *cores, *context.args])
 
 
 @app.command("check-endpoint")
@@ -289,6 +298,9 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
     """Show what is kept, by model, version of the prompt and shape of the answer."""
     from utaca.endpoints import listing
 
+    if store == STORED and listing.is_missing(store):
+        print(f"no answers are kept: {store} does not exist; it appears with the first answer of a server")
+        return
     with listing.opened(store) as answers:
         print(listing.listed(answers))
 

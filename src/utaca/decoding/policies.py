@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from utaca.errors import UserError, whole
+from utaca.errors import UserError, check_overrides, whole
 from utaca.settings.schema import POLICY
 from utaca.trace import Token
 
@@ -15,6 +15,10 @@ class Policy:
     token holds its margin, its GDM (None without a detector) and the other results of its pass. Decoding raises
     :class:`UserError` if the returned budget is out of range.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls)
 
     def update(self, k: int, k_max: int, token: Token) -> int:
         """Budget of the next token, from 1 to ``k_max``, after ``token`` of budget ``k`` was accepted unexpanded."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from utaca.detection.detector import Detector
-from utaca.errors import UserError, whole
+from utaca.errors import UserError, check_overrides, whole
 from utaca.settings.schema import AGREEMENT, trigger_parts
 from utaca.trace import Token
 
@@ -19,6 +19,10 @@ class Trigger:
     """
 
     detector: Detector | None = None
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls)
 
     def second_budget(self, k: int, k_max: int) -> int:
         """Another budget, up to ``k_max``, under which the token is also decoded in the same pass; 0: none.

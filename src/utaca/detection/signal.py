@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from utaca.errors import check_takes
+
 
 class Seen(NamedTuple):
     """Inputs of a signal at one token.
@@ -31,6 +33,11 @@ class Signal:
 
     value: Callable[[Seen], Tensor]
     capture: Callable[[Tensor, int, float], Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        check_takes(self.value, "the value of a signal", "seen")
+        if self.capture is not None:
+            check_takes(self.capture, "the capture of a signal", "scores", "n_far", "scale")
 
 
 def mean_of_layers(seen: Seen) -> Tensor:

@@ -15,9 +15,14 @@ from utaca.settings.checks import is_database
 _SUMS = ["prompt_tokens", "completion_tokens", "seconds"]
 
 
+def is_missing(place: str) -> bool:
+    """Whether ``place`` is the path of a file that does not exist."""
+    return not is_database(place) and not Path(place).exists()
+
+
 def opened(place: str) -> AnswerStore:
     """Open the store at ``place`` (path or URL); raises :class:`UserError` if the file does not exist."""
-    if not is_database(place) and not Path(place).is_file():
+    if is_missing(place):
         raise UserError(f"{place} does not exist; name the answer store: --store results/answers.sqlite")
     return AnswerStore(place)
 

@@ -163,7 +163,7 @@ class ChatServer:
             content = response.headers.get("content-type") or "of no type"
             reason = (
                 f"{where(self._endpoint)} answers with HTTP {response.status_code}, but with no chat completion "
-                f"({content}: {shown(self._endpoint, response.text) or 'nothing'}; does base_url end in /v1?)"
+                f"({content}: {shown(self._endpoint, response.text) or 'nothing'}; {transport.doubt(self._endpoint)})"
             )
             return Failure("protocol", reason=reason, passing=True)
         left_out = [name for name, form in forms.items() if not form and name != "response_format"]
@@ -265,7 +265,9 @@ def check(endpoint: EndpointSettings, role: str) -> None:
         try:
             asyncio.run(_check(endpoint))
         except UserError as fault:
-            raise UserError(f"{role}: {fault}") from None
+            # An endpoint that is checked in no role has its name already.
+            named = f"endpoint {endpoint.name}: " if role.startswith("endpoint ") else ""
+            raise UserError(f"{role}: {str(fault).removeprefix(named)}") from None
 
 
 async def _check(endpoint: EndpointSettings) -> None:

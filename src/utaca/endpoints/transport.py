@@ -2,6 +2,7 @@
 
 import asyncio
 import email.utils
+import json
 import math
 import os
 import time
@@ -17,6 +18,9 @@ import openai
 from utaca.errors import UserError
 from utaca.settings.checks import address_fault
 from utaca.settings.schema import EndpointSettings
+
+_SHOWN = 200
+"""Most characters that are shown of what a server says."""
 
 
 def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
@@ -66,17 +70,34 @@ def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
         refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
         return f"{place} {refused} (HTTP {status})"
     if status == 404:
-        return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); does base_url end in /v1?"
+        return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); {doubt(endpoint)}"
     words = shown(endpoint, fault.response.text) or "without a word"
     return f"{place} answers a request to model {endpoint.model} with HTTP {status} ({words})"
 
 
+def doubt(endpoint: EndpointSettings) -> str:
+    """What may be wrong where a server answers but does not serve the model, as the end of a sentence."""
+    if urlsplit(endpoint.base_url).path.rstrip("/").endswith("/v1"):
+        return "check base_url, and that it serves this model"
+    return "does base_url end in /v1?"
+
+
 def shown(endpoint: EndpointSettings, text: str) -> str:
-    """The first 200 characters of a text from the server, in one line, without the key."""
-    words = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
+    """The message of a text from the server, in one line, without the key; a long one is cut off after a word."""
+    words = "".join(letter for letter in " ".join(_message(text).split()) if letter.isprintable())
     if endpoint.api_key_env:
         words = words.replace(api_key(endpoint), "***")
-    return words[:200]
+    return words if len(words) <= _SHOWN else f"{words[:_SHOWN].rsplit(' ', 1)[0]} ..."
+
+
+def _message(text: str) -> str:
+    """The message within an error in OpenAI's form; any other text as it is."""
+    try:
+        error = json.loads(text)["error"]
+        found = error["message"] if isinstance(error, dict) else error
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return text
+    return found if isinstance(found, str) and found else text
 
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:

@@ -66,8 +66,9 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     if not path.is_file():
         return
     mend = "name this run otherwise (--config run=NAME)"
+    saved = read(path)
     try:
-        before = base(read(path))
+        before = base(saved)
     except UserError as error:
         fault = error.faults[0] if isinstance(error, Faults) else str(error)
         raise UserError(f"{path} was written under other settings: {fault} To keep it, {mend}.") from error
@@ -119,7 +120,7 @@ def read(path: Path) -> dict[str, Any]:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} holds no saved config.") from error
+        raise UserError(f"{path} is no whole config of a run; remove it and run again") from error
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:

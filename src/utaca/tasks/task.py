@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from utaca.errors import UserError
+from utaca.errors import UserError, check_overrides
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.settings.schema import TaskSetSettings
 from utaca.tasks import metrics
@@ -48,6 +48,10 @@ class Task(ABC):
     metric: ClassVar[str]
     packages: ClassVar[tuple[str, ...]] = ()
     padded: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls)
 
     def check(self, settings: TaskSetSettings) -> None:
         """Raise :class:`UserError` if a package of the metric is missing, or if the task lacks an option of the set."""

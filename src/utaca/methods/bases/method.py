@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from utaca.detection.detector import Detector
-from utaca.errors import UserError
+from utaca.errors import UserError, check_overrides, check_takes
 from utaca.memory.attention import Segment
 from utaca.readers.attention import Output, Step
 from utaca.readers.load import Reader
@@ -97,6 +98,10 @@ class MethodState(ABC):
     values that are replaced, never written to. ``budget`` is the budget of the present step, and ``attended`` the
     number of keys that its last token attended to, a mean over heads per layer: each layer that attends appends one.
     """
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_overrides(cls)
 
     def __init__(self, reading: MethodReading, length: int) -> None:
         self.reader, self.method, self.length, self.budget = reading.reader, reading.method, length, reading.budget
@@ -199,6 +204,11 @@ class Method(ABC):
     budget: int
 
     def __init_subclass__(cls) -> None:
+        check_overrides(cls)
+        if (state := vars(cls).get("state")) is not None:
+            # A function of the class, or the class of the state itself.
+            own = ["self"] * isfunction(state)
+            check_takes(state, f"{cls.__name__}.state", *own, "reading", "repeated", "room")
         if "read" in vars(cls):
             cls.read = in_turn(cls.read)
 
