@@ -125,5 +125,5 @@ if COMMAND.dryrun:
 onsuccess:
     whole = any(job.rule.name == "report" for job in workflow.dag.jobs)
     # The very last line of the run.
-    if last := LAST_LINE if whole else made(COMMAND.targets):
+    if last := LAST_LINE if whole else where(COMMAND.targets):
         atexit.register(print, last, file=sys.stderr, flush=True)

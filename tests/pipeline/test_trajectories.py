@@ -1,8 +1,9 @@
 """Trajectories and answers as tables; what a killed run leaves behind."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 from configs import point
+from conftest import ROOT
 from small import make_reader
 
 from utaca.decoding.loop import generate
@@ -22,7 +24,7 @@ from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
 from utaca.generation.kept import Kept
-from utaca.generation.points import Decoded, PointDetector, Prepared, decode_points
+from utaca.generation.points import Decoded, PointDetector, Prepared, decode_points, prepare
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, prefill
 from utaca.methods import infllm as infllm_module
@@ -30,7 +32,7 @@ from utaca.methods import method_of
 from utaca.methods.full import FullAttention
 from utaca.methods.infllm import InfLLM
 from utaca.readers.load import Reader
-from utaca.records import SCHEMAS, read, trajectory_schema, write
+from utaca.records import SCHEMAS, Origin, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import OWN, MemorySettings
@@ -321,3 +323,28 @@ def test_questions_about_one_document_share_its_readings(reader, tmp_path, monke
     for key, answers in together.answers.items():
         assert answers["document"].to_pylist() == [one.document for one in questions]
         assert answers["text"].to_pylist() == [one.answers[key]["text"][0].as_py() for one in alone]
+
+
+# What answers are decoded with
+
+
+def test_every_stage_that_decodes_refuses_a_taken_detector_of_other_settings(tiny: Reader, tmp_path: Path) -> None:
+    settings = schema.DetectorSettings(embedding=False)
+    path = tmp_path / "seed0" / "model.safetensors"
+    Detector(settings, 0, Origin("other", "0123")).save(path)
+    points = [asdict(point("utaca", 6, "sub.2"))]
+    about = (asdict(tiny.settings), points, {}, {"utaca-K6-sub2": ("mine", 0, str(path))})
+    taken = {"mine": asdict(settings)}
+    found = prepare(*about, taken)
+    assert [found.detectors[label].variant for label in found.methods] == ["mine"]
+    assert not prepare(*about, {}).detectors["utaca-K6-sub2"].detector.settings.embedding
+    taken["mine"]["lstm"] = False
+    with pytest.raises(UserError, match=r"has lstm True, but the config False; set detectors\.\*\.lstm to True"):
+        prepare(*about, taken)
+    # No script has a way of its own.
+    for script in (ROOT / "workflow" / "scripts").glob("*.py"):
+        text = script.read_text(encoding="utf-8")
+        assert not re.search(r"utaca\.detection\.detector import (?!load_for\b)", text), script
+        assert ("params.triggers" in text) == ("prepare(" in text) == ("decode_points" in text or "replays(" in text)
+    rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk"))
+    assert rules.count(" triggers=") == len(re.findall(r"\btaken=(lambda wildcards: )?taken\(", rules)) == 4

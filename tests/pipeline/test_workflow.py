@@ -156,6 +156,88 @@ def test_config_mistakes_end_the_run_with_a_sentence(checkout: Path) -> None:
     assert lines == ["Error: unknown config key jugde; did you mean judge?"]
 
 
+ANOTHER = "belongs to run quik, but the config is that of run quick; "
+MISTAKES = {
+    "trajectorys": "there is no target trajectorys; did you mean trajectories?",
+    "everything": "there is no target everything; targets are biographies, corpus, detections, ",
+    "results/quik/tables/test.md": f"results/quik/tables/test.md {ANOTHER}",
+    "results/tables/quik.html": f"results/tables/quik.html {ANOTHER}",
+    "tables --config corpus=none.jsonl": "corpus.path none.jsonl does not exist; correct it",
+    "tables --config scale={test:{people:none.jsonl}}": "scale.test.people none.jsonl does not exist; correct it",
+    "tables --configfile twice.yaml": "twice.yaml, line 3: the key 'seed' comes twice, first in line 1; remove one",
+}
+
+
+@pytest.mark.parametrize("words", MISTAKES)
+def test_a_dry_run_names_what_cannot_be_made(checkout: Path, tmp_path: Path, words: str) -> None:
+    (tmp_path / "twice.yaml").write_text("seed: 1\nreader: tiny\nseed: 2\n", encoding="utf-8")
+    target, *options = (word.replace(":", ": ") for word in words.split())
+    done = snakemake(tmp_path, "-s", str(checkout / "Snakefile"), "-n", *options, "--", target)
+    (error,) = [line for line in done.stdout.splitlines() if "Error" in line]
+    assert error.startswith("Error: ")
+    assert MISTAKES[words] in error
+    assert done.returncode == 1
+    assert "Traceback" not in done.stdout
+
+
+# The end by a signal
+
+ENDED = "Interrupted. What is done is kept; the same command goes on."
+
+
+def ended(folder: Path, sign: str, number: int, *command: str) -> list[str]:
+    """The lines of a command whose whole process group gets a signal once it has printed ``sign``."""
+    run = subprocess.Popen(
+        command, cwd=folder, env=ENVIRONMENT, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    lines = []
+    for line in run.stdout:
+        lines.append(line.rstrip())
+        if sign in line:
+            # A moment later, so that jobs have begun.
+            time.sleep(1.5)
+            os.killpg(run.pid, number)
+            sign = "\0"
+    assert run.wait() != 0
+    assert sign == "\0", "\n".join(lines)
+    return lines
+
+
+def test_a_run_that_is_interrupted_ends_in_a_sentence_and_goes_on(tmp_path: Path) -> None:
+    folder = copy_checkout(tmp_path / "utaca")
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "documents", "--config", "scale=smoke"]
+    for sign in ("Building DAG", "Select jobs", "Finished jobid"):
+        lines = ended(folder, sign, signal.SIGINT, *command)
+        assert lines[-1] == ENDED
+        assert not [line for line in lines if line.startswith("Traceback")], lines
+        assert not locked(folder)
+    lines = ended(folder, "Select jobs", signal.SIGTERM, *command)
+    assert not [line for line in lines if line.startswith("Traceback")], lines
+    # Snakemake is still being imported.
+    tables = [sys.executable, "-m", "utaca", "tables", "--cores", "2", "--config", "scale=smoke"]
+    run = subprocess.Popen(tables, cwd=folder, env=ENVIRONMENT, start_new_session=True, stderr=subprocess.PIPE)
+    time.sleep(1)
+    os.killpg(run.pid, signal.SIGINT)
+    assert b"Traceback" not in run.communicate()[1]
+
+    done = call(folder, *command)
+    assert done.returncode == 0, done.stdout
+    made = "Done: results/smoke/documents/train.parquet and 2 more in results/smoke/documents."
+    assert done.stdout.rstrip().splitlines()[-1] == made
+    # Snakemake looks only at its time.
+    cut = folder / "results" / "smoke" / "documents" / "test.parquet"
+    written = cut.stat()
+    cut.write_bytes(cut.read_bytes()[:300])
+    os.utime(cut, ns=(written.st_atime_ns, written.st_mtime_ns))
+    done = snakemake(folder, "--cores", "2", "trajectories", "--config", "scale=smoke")
+    assert done.returncode == 1
+    (error,) = [line for line in done.stdout.splitlines() if "Error" in line]
+    path = "results/smoke/documents/test.parquet"
+    assert error == f"Error: {path} is no whole Parquet file; remove it and run again."
+    assert "Finished jobid" not in done.stdout
+
+
 def locked(folder: Path) -> bool:
     """Whether a run has left its lock, so that no other may start."""
     return any((folder / ".snakemake" / "locks").glob("*"))
@@ -305,6 +387,44 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
     for unused in ("app/main.py", "preflight.py"):
         with edited(source / unused):
             assert smoke(finished) == {}, unused
+
+
+def test_what_is_added_beside_reruns_only_what_names_it(finished: Path) -> None:
+    """A method, a signal, a table, a task, a reader and an option that nobody names leave a finished run as it is."""
+    source = finished / "src" / "utaca"
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    added = {"methods/agreed.py": "A method", "detection/signals/lead.py": "A signal"}
+    lists = {
+        source / "tasks" / "rows.yaml": "\nmine:\n  benchmark: B\n  template: T\n",
+        finished / "data" / "readers" / "public.yaml": "\n# another reader\n",
+    }
+    before = {path: path.read_text(encoding="utf-8") for path in lists}
+    table, option = source / "reporting" / "tables" / "lengths.py", finished / "config" / "points" / "own.yaml"
+
+    def example(heading: str) -> str:
+        return re.findall(r"```python\n(.*?)```", page.partition(f"\n## {heading}\n")[2], re.DOTALL)[0]
+
+    try:
+        for name, heading in added.items():
+            (source / name).write_text(example(heading), encoding="utf-8")
+        for path, text in lists.items():
+            path.write_text(before[path] + text, encoding="utf-8")
+        shutil.copy(option.with_name("tiny.yaml"), option)
+        assert smoke(finished) == {}
+        table.write_text(example("A table"), encoding="utf-8")
+        assert set(smoke(finished)) == {"table lengths", "manifest", "report", "results/tables"}
+        table.unlink()
+        jobs = smoke(finished, "points={own: {method: agreed}}", "decode={methods: [full, own]}")
+        assert jobs["generate test methods"] == 2
+        assert not {"generate test blocks", "decode_trajectories train", "detect test"} & set(jobs)
+        jobs = smoke(finished, "detectors={mine: {signals: [margin, lead]}}")
+        assert {"decode_trajectories train", "train_detector mine"} <= set(jobs)
+    finally:
+        for path, text in before.items():
+            path.write_text(text, encoding="utf-8")
+        for path in (*(source / name for name in added), table, option):
+            path.unlink(missing_ok=True)
+    assert smoke(finished) == {}
 
 
 MEASURED = ["prefill_seconds", "decode_seconds", "peak_bytes"]

@@ -465,7 +465,7 @@ def check_names(targets, rules):
             raise UserError(f"there is no target {target}; {hint}")
 
 
-def made(targets):
+def where(targets):
     """Where the files of targets are, in a sentence; "" if no target names a file that is made."""
     files = [str(path) for target in targets for path in flat(STAGES.get(target, target)) if os.path.isfile(path)]
     if not files:
