@@ -32,6 +32,8 @@ try:
     for path in workflow.overwrite_configfiles:
         configfiles.check(path)
     config.update(compose(config, ROOT, map(load_configfile, workflow.overwrite_configfiles)))
+    # A table of the user's may be declared wrongly.
+    from utaca.reporting import registry
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -42,6 +44,7 @@ include: "workflow/rules/common.smk"
 try:
     check_paths([ROOT, *INPUTS])
     check_there()
+    check_tables()
     runs.check(config, Path(OUT))
     check_targets(COMMAND.targets)
 except UserError as error:

@@ -205,6 +205,8 @@ def _answers(place: str) -> str:
 
 def _methods(settings: schema.Config) -> str:
     """Check methods by building them with their settings and their points' values; raise all faults at once."""
+    # A file of the user's there may not load.
+    from utaca.detection.signals import SIGNALS  # noqa: F401
     from utaca.methods import build, method_of
 
     others = [point for point in settings.operating.values() if not point.in_blocks]

@@ -325,14 +325,14 @@ def shown(name):
     return CAPTION | settings | {"entry": asdict(ENTRIES[name])}
 
 
-def made_from(table):
-    """The files that a table is made from, by the names that its maker knows them by."""
+def groups():
+    """The files that tables may be made from, by the names that their makers know them by."""
     splits = [split for split in ("validation", "test") if (split, "blocks") in POINTS]
     traced = [path for split in splits for path in labelled(split)]
     uncorrected = [path for split in SPLITS for path in shards(UNCORRECTED, split)]
     of_tasks = dict.fromkeys(path for variant in SETTINGS.detectors for path in lessons(variant)["task_labels"])
     curve = "sweep" if "sweep" in TABLES else "test"
-    groups = {
+    return {
         **{f"{x}_answers": generations("answers", x, "blocks") for x in splits},
         **{f"{x}_traces": generations("traces", x, "blocks") for x in splits},
         **{f"{x}_scores": judged(x, kinds=["blocks"]) for x in splits},
@@ -373,7 +373,12 @@ def made_from(table):
         "labeller_usage": list(map(usage, [*uncorrected, *traced, *of_tasks])),
         "judge_usage": list(map(usage, [*judged(*splits), *([REPLAY_SCORES] if REPLAYED else [])])),
     }
-    return {name: groups.get(name, []) for name in ENTRIES[table].files}
+
+
+def made_from(table):
+    """The files that a table is made from, by name; none under a name that the run has no such files for."""
+    there = groups()
+    return {name: there.get(name, []) for name in ENTRIES[table].files}
 
 
 # The page of each split that shows its answers token by token, and all pages that the report links.
@@ -446,6 +451,17 @@ STAGES = {
     "tasks": task_outputs("scores"),
     **dict.fromkeys(("results/tables", "results/tables/"), REPORT),
 }
+
+
+def check_tables():
+    """Refuse a table that is declared with files which there are none of under any config."""
+    splits = {f"{split}_{what}" for split in ("validation", "test") for what in ("answers", "traces", "scores")}
+    names = splits | groups().keys()
+    for table in TABLES:
+        if unknown := {*ENTRIES[table].files} - names:
+            raise UserError(
+                f"table {table} is declared with files {min(unknown)}; there are {', '.join(sorted(names))}"
+            )
 
 
 def check_there():

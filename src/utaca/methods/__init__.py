@@ -5,16 +5,23 @@ Each method has a file here of the method's name, with a class whose fields are 
 
 from collections.abc import Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-from utaca.errors import UserError
+from utaca.errors import UserError, in_a_sentence
 from utaca.methods.bases.method import Method
 from utaca.settings import schema
 from utaca.settings.models import build_plain
 
 __all__ = ["METHODS", "Method", "build", "method_of"]
 
-_MODULES = [import_module(f"{__name__}.{name}") for name in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE)]
+
+def _load(name: str) -> ModuleType:
+    with in_a_sentence(f"the method {name} cannot be loaded", f"correct methods/{name}.py, or remove it"):
+        return import_module(f"{__name__}.{name}")
+
+
+_MODULES = [_load(name) for name in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE)]
 METHODS: dict[str, Any] = {
     kind.name: kind
     for module in _MODULES

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from utaca.errors import UserError
 from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
@@ -124,17 +125,49 @@ class TableEntry:
 def _entries() -> dict[str, TableEntry]:
     """The declarations of ``tables.yaml``, and those after the line ``---`` of a table module's docstring.
 
-    Modules are read and not imported, because planning the workflow must not load pandas.
+    Modules are read and not imported, because planning the workflow must not load pandas. Raises :class:`UserError` for
+    a declaration that is malformed.
     """
-    declared = data("tables.yaml")
+    result = _declared(data("tables.yaml"), "tables.yaml")
     for module in sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name):
         if module.name.endswith(".py"):
-            _, _, declarations = module.read_text(encoding="utf-8").partition("\n---\n")
-            declared |= yaml.safe_load(declarations.partition('"""')[0]) or {}
+            try:
+                text = module.read_text(encoding="utf-8")
+                declarations = text.partition("\n---\n")[2].partition('"""')[0]
+                own = _declared(yaml.safe_load(declarations) or {}, module.name)
+            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+                raise UserError(f"{module} cannot be read ({' '.join(str(error).split())}); correct it") from error
+            for name, entry in own.items():
+                if name in result:
+                    raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
+                if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
+                    maker = f"{module.name.removesuffix('.py')}.{entry.function}"
+                    raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
+            result |= own
+    return result
+
+
+def _declared(declarations: Any, where: str) -> dict[str, TableEntry]:
+    """The entries of a file of declarations, by name."""
+    if not isinstance(declarations, Mapping):
+        raise UserError(f"{where} declares no table by its name; see docs/extending.md")
     result = {}
-    for name, about in declared.items():
-        lists = {key: about[key].split() for key in ("files", "columns") if key in about}
-        result[name] = TableEntry(name=name, **about | lists)
+    for name, about in declarations.items():
+        try:
+            lists = {key: about[key].split() for key in ("files", "columns") if key in about}
+            entry = TableEntry(name=name, **about | lists)
+            wrong = [
+                f"{key} {value!r}, which is none of {', '.join(known)}"
+                for key, value, known in (("kind", entry.kind, ENDINGS), ("when", entry.when, WHEN))
+                if value not in known
+            ]
+        except (AttributeError, TypeError) as error:
+            raise UserError(
+                f"{where}: the entry of table {name} is malformed ({error}); see docs/extending.md"
+            ) from error
+        if wrong:
+            raise UserError(f"{where}: table {name} has {wrong[0]}")
+        result[name] = entry
     return result
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+from utaca.errors import UserError
+
 _DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
 _LISTS = ("tasks/rows.yaml", "readers/public.yaml")
 """Lists that users add entries to; a job has its own entry among its parameters instead."""
@@ -65,7 +67,11 @@ def _imports(path: Path, source: Path) -> frozenset[Path]:
     """Files of the package that a module or script imports, also inside functions, but not under TYPE_CHECKING."""
     text = _content(path).decode()
     names = set()
-    for node in _statements(ast.parse(text)):
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}; correct it") from error
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

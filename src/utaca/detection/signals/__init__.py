@@ -6,6 +6,16 @@ Trajectories record all signals; a detector reads the signals that ``detectors.*
 from importlib import import_module
 
 from utaca.detection.signal import Signal
+from utaca.errors import in_a_sentence
 from utaca.settings import schema
 
-SIGNALS: dict[str, Signal] = {name: import_module(f"{__name__}.{name}").SIGNAL for name in schema.SIGNALS}
+
+def _load(name: str) -> Signal:
+    with in_a_sentence(f"the signal {name} cannot be loaded", f"correct detection/signals/{name}.py, or remove it"):
+        found = import_module(f"{__name__}.{name}").SIGNAL
+        if not isinstance(found, Signal):
+            raise TypeError(f"its SIGNAL is {found!r} and no Signal")
+        return found
+
+
+SIGNALS: dict[str, Signal] = {name: _load(name) for name in schema.SIGNALS}
