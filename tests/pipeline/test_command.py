@@ -407,7 +407,17 @@ def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.Monke
     for words, cores in (("--config seed=3", ["--cores", "all"]), ("-j1", []), ("--cores 2", [])):
         assert typed("tables", *words.split()).exit_code == 0
         assert commands[-1][2:] == ["results/tables", *cores, *words.split()]
+    for words, said in {
+        "--configfile none.yaml": "the config file none.yaml cannot be read (No such file or directory)",
+        "-n --config scale=smoke results/x": "results/x is taken for an entry of --config, which takes all words",
+        "--directory /proc/none": "--directory /proc/none cannot be made",
+    }.items():
+        done = typed("tables", *words.split())
+        assert done.exit_code == 2
+        assert done.stderr.startswith(f"Error: {said}")
+    assert len(commands) == 3
     monkeypatch.chdir(tmp_path)
+    assert "no answers are kept: results/answers.sqlite does not exist" in typed("answers", "list").stdout
     done = typed("tables")
     assert done.exit_code == 2
     assert "change to the folder that holds its Snakefile" in done.stderr

@@ -22,16 +22,20 @@ from torch import Tensor
 
 import utaca
 from utaca.detection.detector import Detector
+from utaca.detection.signal import Signal
 from utaca.detection.signals import SIGNALS
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.methods import METHODS, build
+from utaca.methods.bases.dense import Continuation, DenseMethod
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
 from utaca.records import Origin
+from utaca.reporting import registry
 from utaca.settings import schema
 from utaca.tasks.asking import ask, scores
 from utaca.tasks.registry import TASKS
+from utaca.tasks.rows import Rows
 
 QUESTION = "Who is it?"
 
@@ -267,3 +271,104 @@ def test_the_readmes_python_runs(tiny: Reader, tmp_path: Path, monkeypatch: pyte
     assert [(token.tentative or token).k for token in given["adaptive"].trace[:2]] == [64, 48]
     assert given["exact"].dtype == torch.float32
     assert given["exact"].settings.memory.prefill_budget == 4
+
+
+# What does not fit
+
+
+def test_arguments_that_do_not_fit_are_named_at_once() -> None:
+    def methods() -> None:
+        class Wrong(DenseMethod):
+            name = "wrong"
+
+            def state(self, reading): ...
+
+    def state() -> None:
+        class Wrong(Continuation):
+            def look(self, layer): ...
+
+    def trigger() -> None:
+        class Wrong(utaca.Trigger):
+            def expands(self, step, token): ...
+
+    def more() -> None:
+        class Wrong(utaca.Trigger):
+            def expands(self, step, token, second, threshold): ...
+
+    def policy() -> None:
+        class Wrong(utaca.Policy):
+            def update(self, k): ...
+
+    def task() -> None:
+        class Wrong(Rows):
+            def score(self, prediction): ...
+
+    for define, said in (
+        (methods, "Wrong.state must take self, reading, repeated, room"),
+        (state, "Wrong.look must take self, layer, query, scaling"),
+        (trigger, "Wrong.expands must take self, step, token, second"),
+        (more, r"Wrong.expands must take .*missing a required argument: 'threshold'"),
+        (policy, "Wrong.update must take self, k, k_max, token"),
+        (task, "Wrong.score must take self, prediction, references"),
+        (lambda: Signal(value=lambda: 1), "the value of a signal must take seen"),
+        (lambda: Signal(len, capture=len), "the capture of a signal must take scores, n_far, scale"),
+    ):
+        with pytest.raises(UserError, match=said):
+            define()
+
+    class Fitting(utaca.Trigger):
+        def expands(self, *seen, **named): ...
+
+    assert Fitting()
+
+
+TABLE = "title: T\n  maker: mine.f\n  theme: data\n  files: documents\n  caption: C"
+DECLARED = {
+    "mine: [": "cannot be read",
+    "- mine": "declares no table by its name",
+    "mine: 3": "the entry of table mine is malformed",
+    "mine:\n  title: T": "the entry of table mine is malformed .*missing 4 required",
+    f"mine:\n  {TABLE}\n  colour: red": "unexpected keyword argument 'colour'",
+    f"mine:\n  {TABLE}\n  when: ever": "table mine has when 'ever', which is none of always",
+    f"mine:\n  {TABLE}\n  kind: chart": "table mine has kind 'chart', which is none of table, figure",
+    f"mine:\n  {TABLE.replace('mine.f', 'mine.g')}": "has no function mine.g",
+    f"mine:\n  {TABLE.replace('mine.f', 'other.f')}": "has no function mine.f",
+    f"verdict:\n  {TABLE}": "declares verdict, as another file does",
+}
+
+
+@pytest.mark.parametrize("declared", DECLARED)
+def test_a_table_that_is_declared_wrongly_is_named(
+    declared: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = ROOT / "src" / "utaca" / "reporting"
+    (tmp_path / "tables").mkdir()
+    shutil.copy(package / "tables.yaml", tmp_path)
+    monkeypatch.setattr(registry, "files", lambda _: tmp_path)
+    module = tmp_path / "tables" / "mine.py"
+    module.write_text(f'"""A table.\n\n---\n{declared}\n"""\n\ndef f(files, config): ...\n', encoding="utf-8")
+    with pytest.raises(UserError, match=DECLARED[declared]) as fault:
+        registry._entries()
+    assert "mine" in str(fault.value)
+
+
+def test_a_file_that_does_not_load_is_named_before_the_first_job(tmp_path: Path) -> None:
+    source = tmp_path / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    script = "from utaca import preflight; from utaca.errors import UserError\ntry: preflight._methods(None)\n"
+    script += "except UserError as error: print(error)"
+    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
+    for folder, text, said in (
+        (
+            "detection/signals",
+            "SIGNAL = 3",
+            "the signal mine cannot be loaded (TypeError: its SIGNAL is 3 and no Signal)",
+        ),
+        ("methods", "x = (", "the method mine cannot be loaded (SyntaxError: '(' was never closed"),
+    ):
+        path = source / "utaca" / folder / "mine.py"
+        path.write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+        assert done.stdout.startswith(said), done.stderr
+        path.unlink()

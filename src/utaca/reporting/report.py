@@ -57,7 +57,7 @@ class ReportItem:
         self.theme = entry.theme if entry else ""
         self.caption = entry.caption if entry else ""
         # Embedded as an image, a figure cannot clash with the ids and styles of the page.
-        drawn = whole_text(files["svg"], "</svg>\n") if "svg" in files else ""
+        drawn = whole_text(files["svg"], "</svg>") if "svg" in files else ""
         self.image = base64.b64encode(drawn.encode()).decode()
         brief, _, folded = text.partition(f"\n{DETAILS}")
         meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}

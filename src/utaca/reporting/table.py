@@ -190,7 +190,7 @@ def whole_text(path: str | Path, end: str = "\n") -> str:
     ``end``."""
     with reading(path, "table or figure"):
         text = Path(path).read_text(encoding="utf-8")
-        if not text.endswith(end):
+        if not text.endswith(end) and not text.rstrip().endswith(end):
             raise ValueError(f"it does not end in {end!r}")
     return text
 

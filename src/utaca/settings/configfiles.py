@@ -28,9 +28,12 @@ def check(path: str | Path) -> None:
     except UnicodeDecodeError as error:
         raise UserError(f"the config file {path} is not UTF-8 text ({error.reason}); convert it") from error
     try:
-        json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, path))
+        held = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, path))
     except (ValueError, RecursionError):
         _check_yaml(text, path)
+    else:
+        if not isinstance(held, dict):
+            raise _no_keys(path)
 
 
 def _once(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any]:
@@ -40,6 +43,10 @@ def _once(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any]:
             raise UserError(f"{path}: the key {key!r} comes twice; remove one")
         found[key] = value
     return found
+
+
+def _no_keys(path: str | Path) -> UserError:
+    return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
 
 
 def _check_yaml(text: str, path: str | Path) -> None:
@@ -54,7 +61,7 @@ def _check_yaml(text: str, path: str | Path) -> None:
     except RecursionError:
         raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
     if not isinstance(node, yaml.MappingNode):
-        raise UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
+        raise _no_keys(path)
     try:
         _check_nodes(node, path, set(), set())
     except RecursionError:

@@ -1,0 +1,102 @@
+"""Config files and the words of a command line that Snakemake would misread or end in a traceback for."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from utaca.errors import UserError
+from utaca.records.logs import stage_log
+from utaca.settings.configfiles import check, check_words
+
+FILES = {
+    b"seed: 1\nreader: tiny\nseed: 2\n": "line 3: the key 'seed' comes twice, first in line 1",
+    b"scale:\n  test:\n    tokens: 1\n    tokens: 2\n": "line 4: the key 'tokens' comes twice, first in line 3",
+    b"points: [{a: 1, a: 2}]\n": "line 1: the key 'a' comes twice",
+    b'seed: 1\n"seed": 2\n': "line 2: the key 'seed' comes twice",
+    b'{"seed": 1, "seed": 2}': "the key 'seed' comes twice",
+    b"scale:\n\tname: x\n": "line 2, begins with a tab",
+    b"a: [1\nb: 2\n": "line 2, is no YAML",
+    b"a: 'x\n": "is no YAML",
+    b"": "holds no keys and values",
+    b"# nothing\n": "holds no keys and values",
+    b"- 1\n": "holds no keys and values",
+    b"7\n": "holds no keys and values",
+    b"[1, 2]": "holds no keys and values",
+    b"a: &x\n  b: *x\n": "line 1: an anchor holds itself",
+    b"a: 1\n---\nb: 2\n": "is no YAML",
+    b"a: \xff\n": "is not UTF-8 text",
+    b"\xff\xfea\x00": "is not UTF-8 text",
+    b"a: " + b"[" * 3000 + b"]" * 3000: "nested too deeply",
+    b"a: *b\n": "is no YAML",
+    b"a: \x00\n": "is no YAML",
+}
+
+
+@pytest.mark.parametrize("content", FILES, ids=FILES.values())
+def test_a_malformed_config_file_is_named_with_its_line(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=FILES[content]) as fault:
+        check(path)
+    assert str(path) in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_a_sound_config_file_is_taken(root: Path, tmp_path: Path) -> None:
+    for path in (root / "config").rglob("*.yaml"):
+        if path.read_text(encoding="utf-8").strip().lstrip("#"):
+            check(path)
+    for content in ("\ufeffseed: 1\n", '{\n\t"seed": 5\n}', "a: &x {b: 1}\nc: *x\nd: *x\n", "a: {b: 1}\nc: {b: 1}\n"):
+        (tmp_path / "mine.yaml").write_text(content, encoding="utf-8")
+        check(tmp_path / "mine.yaml")
+
+
+def test_files_of_every_spelling_are_found_on_a_command_line(tmp_path: Path) -> None:
+    sound = tmp_path / "mine.yaml"
+    sound.write_text("seed: 1\n", encoding="utf-8")
+    for words in (
+        f"--configfile {sound} none.yaml", "--configfile=none.yaml", f"-n --configfiles {sound} none.yaml --cores 1",
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=r"the config file none\.yaml cannot be read"):
+            check_words(words.split())
+    for words in ("-C seed=1 tables", "--config tables", "--config=tables", "--config seed=1 tables --cores 1"):
+        with pytest.raises(UserError, match="tables is taken for an entry of --config"):
+            check_words(words.split())
+    for words in ("-d /dev/null/x", "--directory=/dev/null/x"):
+        with pytest.raises(UserError, match="--directory /dev/null/x cannot be made"):
+            check_words(words.split())
+    check_words(f"--configfile {sound} --config seed=1 --cores 1 tables -d {tmp_path} tables -n".split())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stage_that_is_ended_leaves_a_line_in_its_log_and_no_scratch_file(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    log = tmp_path / "logs" / "stage.log"
+    script = f"""
+        import time
+        from utaca.records.logs import stage_log
+        from utaca.records.tables import atomic_path
+        with stage_log({str(log)!r}), atomic_path({str(tmp_path / "made")!r}) as scratch:
+            print("begun", flush=True)
+            time.sleep(60)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert run.stdout.readline() == "begun\n"
+    run.send_signal(number)
+    assert run.communicate()[1] == ""
+    assert run.returncode == 130
+    assert log.read_text(encoding="utf-8") == "interrupted\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_stage_keeps_the_handler_that_was_there(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stage_log(tmp_path / "stage.log"):
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
