@@ -1,5 +1,6 @@
 """Config files and the words of a command line that Snakemake would misread or end in a traceback for."""
 
+import io
 import signal
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import pytest
 
 from utaca.errors import UserError
 from utaca.records.logs import stage_log
+from utaca.records.progress import progress
+from utaca.records.tables import atomic_path
 from utaca.settings.configfiles import check, check_words
 
 FILES = {
@@ -93,6 +96,28 @@ def test_a_stage_that_is_ended_leaves_a_line_in_its_log_and_no_scratch_file(
     assert run.returncode == 130
     assert log.read_text(encoding="utf-8") == "interrupted\n"
     assert [path.name for path in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journal").write_text("", encoding="utf-8")
+    with pytest.raises(SystemExit) as end, stage_log(tmp_path / "stage.log"), atomic_path(tmp_path / "journal" / "a"):
+        raise AssertionError
+    assert end.value.code == 1
+    said = capsys.readouterr().err
+    assert said == f"Error: {tmp_path / 'journal'}: File exists; correct it and run again\n"
+    assert "Traceback" in (tmp_path / "stage.log").read_text(encoding="utf-8")
+
+
+def test_a_terminal_without_a_size_shows_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    shown = Terminal()
+    monkeypatch.setattr(sys, "stderr", shown)
+    list(progress(range(3), desc="answers", file=shown))
+    assert "answers: 100%" in shown.getvalue()
+    assert "3/3" in shown.getvalue()
 
 
 def test_a_stage_keeps_the_handler_that_was_there(tmp_path: Path) -> None:

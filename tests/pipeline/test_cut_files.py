@@ -1,6 +1,7 @@
 """Files that a stage reads and that are cut off, empty or foreign: each is refused in a sentence that names it."""
 
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from torch import zeros
 from utaca.biographies.corpora import folder, wikipedia
 from utaca.detection import about, detector
 from utaca.detection.detector import Detector
+from utaca.endpoints.store import AnswerStore, digest
 from utaca.errors import UserError
 from utaca.preflight import check_files
 from utaca.records import tables
@@ -218,3 +220,18 @@ def test_a_cut_corpus_is_named(tmp_path: Path) -> None:
         for content in damaged(path.read_bytes()).values():
             path.write_bytes(content)
             faults(path, lambda path=path: folder.articles(path))
+
+
+def test_a_store_with_other_texts_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "answers.sqlite"
+    request = json.dumps(["m", [], {}, {"title": "Ready"}, "1"])
+    with AnswerStore(path) as store:
+        store.put(request, "m", {"a": 1}, (1, 1), 0.1)
+        assert store.get(digest(request)) == {"a": 1}
+    for column, text in (("answer", '{"a'), ("answer", ""), ("request", "[1"), ("request", "3"), ("request", "[1, 2]")):
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE answers SET answer = '{}', request = ?", (request,))
+            connection.execute(f"UPDATE answers SET {column} = ?", (text,))
+        with AnswerStore(path) as store:
+            works = [lambda: list(store.export())] + [lambda: store.get(digest(request))] * (column == "answer")
+            faults(path, *works)

@@ -16,6 +16,11 @@ from typing import Any, NoReturn, TextIO
 from utaca.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_PLACE = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EIO,
+    errno.ESTALE,
+)  # fmt: skip
+"""Faults of a folder or a disk that a stage reads or writes."""
 
 
 class _Tee(io.TextIOBase):
@@ -48,8 +53,9 @@ def _stop(number: int, frame: Any) -> NoReturn:
 def stage_log(path: str | Path) -> Iterator[None]:
     """Copy standard error and log records of the block to the file ``path``.
 
-    A :class:`UserError` or a full disk prints one sentence and exits with status 1; Ctrl-C or SIGTERM exits with status
-    130 and a line in the file; any other exception is raised again after its traceback was written to the file.
+    A :class:`UserError`, a full disk or a place that cannot be read or written prints one sentence and exits with
+    status 1; Ctrl-C or SIGTERM exits with status 130 and a line in the file; any other exception is raised again after
+    its traceback was written to the file.
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr
@@ -78,6 +84,9 @@ def stage_log(path: str | Path) -> Iterator[None]:
                 print(f"Error: {place}: {os.strerror(error.errno)}; free some and run again", file=terminal)
                 raise SystemExit(1) from None
             file.write(traceback.format_exc())
+            if isinstance(error, OSError) and error.errno in _PLACE and error.filename:
+                print(f"Error: {error.filename}: {os.strerror(error.errno)}; correct it and run again", file=terminal)
+                raise SystemExit(1) from None
             raise
         finally:
             if main:
