@@ -60,8 +60,10 @@ def test_tables_are_made_of_bars_and_of_what_the_labeller_is_asked_about_benchma
 
 def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    mine = "results/mine/tables/test.csv"  # snakemake says that nothing makes it
-    plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents", mine])
+    mine = "results/mine/tables/test.csv"
+    plan.check_targets(["results/tables", f"{plan.OUT}/tables/test.csv", "documents", "results/corpus/cache/x"])
+    with pytest.raises(UserError, match=r"belongs to run mine.*correct one of them"):
+        plan.check_targets([mine])
     Path("results/mine").mkdir(parents=True)
     Path("results/mine/run.yaml").touch()
     for target, said in {
