@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ def original(seed: int = 0) -> PreTrainedModel:
     return model
 
 
+@cache
 def stored_name(name: str) -> str:
     """The name in a GGUF file of a weight of transformers."""
     names = format.get_tensor_name_map(format.MODEL_ARCH.QWEN2, 99)
