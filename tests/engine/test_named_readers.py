@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from test_gguf import write_gguf
 
 import utaca
 from utaca.app.answering import choose
+from utaca.detection.detector import load as load_detector
 from utaca.errors import UserError
 from utaca.readers import files, hub, public
 from utaca.readers.checks import check
@@ -133,15 +135,20 @@ def test_a_file_of_the_catalogue_has_its_readers_settings_wherever_it_lies(
     assert utaca.load_reader(file, dtype="float32", memory=memory).settings.memory == memory
 
 
-def test_a_shipped_detector_tells_of_another_memory_than_its_own() -> None:
+def test_a_detector_tells_of_another_memory_than_its_own(tmp_path: Path) -> None:
     reader = utaca.load_reader(
         "tiny", memory=MemorySettings(n_init=32, n_local=128, prefill_chunk=256, prefill_budget=0)
     )
-    said = "Detector {} was trained under n_local 256 of reader tiny, and is used here under n_local 128."
+    said = "Detector {} was trained under n_local 256, and is used here under n_local 128."
     assert choose(reader).note == said.format("needed_chained")
     assert choose(reader, trigger="utaca").note == said.format("utaca")
     shipped = ROOT / "data" / "detectors" / "tiny" / "utaca" / "seed0" / "model.safetensors"
     assert choose(reader, trigger=str(shipped)).note == said.format("utaca")
+    own = load_detector(shipped)
+    own.facts["memory"] = asdict(reader.settings.memory) | {"n_init": 8, "storage": "host"}
+    own.save(tmp_path / "mine" / "seed0" / "model.safetensors")
+    told = "Detector mine was trained under n_init 8, and is used here under n_init 32."
+    assert choose(reader, trigger=str(tmp_path / "mine" / "seed0" / "model.safetensors")).note == told
     assert choose(reader, trigger="margin").note == ""
     assert choose(utaca.load_reader("tiny")).note == ""
     with pytest.raises(UserError, match=r"no trigger 'needed_chaind' .*; did you mean needed_chained\?"):

@@ -11,7 +11,7 @@ from utaca.detection.training.training import train
 from utaca.records.logs import stage_log
 from utaca.records.tables import atomic_path, read, reader_of, rows
 from utaca.settings import schema
-from utaca.settings.checks import build
+from utaca.settings.checks import build, identity
 from utaca.tasks.asking import learned
 
 
@@ -58,7 +58,10 @@ with stage_log(snakemake.log[0]):
         reader=reader,
         description=snakemake.rule,
     )
+    # A change of the block memory decodes other trajectories, so that no rule need depend on it here.
+    memory = identity(build(schema.ReaderSettings, snakemake.config["reader"], "reader").memory)
     for (detector, curve), model_path, curve_path in zip(trained, output.models, output.curves, strict=True):
+        detector.facts["memory"] = memory
         detector.save(model_path)
         with atomic_path(curve_path) as scratch, open(scratch, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, curve[0])

@@ -21,7 +21,7 @@ from utaca.data_files import root
 from utaca.decoding.policies import parse
 from utaca.decoding.triggers import Agreement, Detected, Margin, Trigger
 from utaca.decoding.triggers import parse as parse_trigger
-from utaca.detection.detector import load
+from utaca.detection.detector import Detector, load
 from utaca.errors import UserError, whole
 from utaca.readers.files import listed_settings
 from utaca.readers.load import Reader
@@ -96,7 +96,7 @@ def choose(
         options |= {"trigger": expanding, "policy": parse(policy)}
     if isinstance(expanding, Detected):
         path = detectors(reader.identity).get(str(trigger)) or Path(str(trigger))
-        note = f"{note} {_other_memory(reader, path)}".strip()
+        note = f"{note} {_other_memory(reader, expanding.detector, path)}".strip()
     return Choice(options, str(trigger), policy, note)
 
 
@@ -126,22 +126,22 @@ def triggered(reader: Reader, trigger: object, most: int) -> Trigger:
     )
 
 
-def _other_memory(reader: Reader, path: Path) -> str:
-    """A sentence if the detector at ``path`` ships, and learnt from answers under another block memory; else "".
+def _other_memory(reader: Reader, detector: Detector, path: Path) -> str:
+    """A sentence if the detector in the file ``path`` learnt from answers under another block memory; else "".
 
-    Shipped detectors lie in a folder of the listed reader whose settings they were trained under.
+    The file says under which. Those that ship do not: they lie in a folder of the reader whose settings they had.
     """
-    if not path.resolve().is_relative_to((root() / "data" / "detectors").resolve()):
-        return ""
-    name, variant = path.resolve().parts[-4:-2]
-    ours, theirs = asdict(reader.settings.memory), asdict(listed_settings(name).memory)
+    trained = detector.facts.get("memory")
+    if trained is None and path.resolve().is_relative_to((root() / "data" / "detectors").resolve()):
+        trained = asdict(listed_settings(path.resolve().parts[-4]).memory)
+    ours = asdict(reader.settings.memory)
     # Where keys and values lie changes no answer.
-    others = [key for key in ours if key != "storage" and ours[key] != theirs[key]]
+    others = [key for key in ours if key != "storage" and key in (trained or ()) and ours[key] != trained[key]]
     if not others:
         return ""
-    then = ", ".join(f"{key} {theirs[key]}" for key in others)
+    then = ", ".join(f"{key} {trained[key]}" for key in others)
     now = ", ".join(f"{key} {ours[key]}" for key in others)
-    return f"Detector {variant} was trained under {then} of reader {name}, and is used here under {now}."
+    return f"Detector {path.resolve().parts[-3]} was trained under {then}, and is used here under {now}."
 
 
 @cache
