@@ -72,7 +72,7 @@ def test_every_rule_that_decodes_asks_for_the_gpu() -> None:
                 rules[name] = script[1], "**decodes(" in body
     loads = {
         name for name, (script, _) in rules.items()
-        if "load_reader" in (ROOT / "workflow" / "scripts" / f"{script}.py").read_text(encoding="utf-8")
+        if re.search(r"load_reader|\bprepare\(", (ROOT / "workflow" / "scripts" / f"{script}.py").read_text("utf-8"))
     }  # fmt: skip
     assert {"decode_trajectories", "generate"} <= loads
     assert loads == {name for name, (_, decodes) in rules.items() if decodes}

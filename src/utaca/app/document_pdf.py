@@ -276,9 +276,10 @@ def _rich(value: Any) -> str:
     text = _text(value)
     if not text:
         return ""
-    from utaca.app.documents import of_html
+    # Only a form with rich text needs the packages that read web pages.
+    from utaca.app import document_html
 
-    return of_html(text)
+    return document_html.read(text)[0]
 
 
 def _drawn(page: PageObject | None, note: DictionaryObject) -> str:
