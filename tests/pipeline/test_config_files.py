@@ -1,6 +1,7 @@
 """Config files and the words of a command line that Snakemake would misread or end in a traceback for."""
 
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -36,6 +37,14 @@ FILES = {
     b"a: " + b"[" * 3000 + b"]" * 3000: "nested too deeply",
     b"a: *b\n": "is no YAML",
     b"a: \x00\n": "is no YAML",
+    b"a: 1\nb: " + b"9" * 5000 + b"\n": "line 2: '9{40}' cannot be read as the int that YAML takes it for",
+    b"a: !!float x\n": "line 1: 'x' cannot be read as the float",
+    b"a:\n  - !!bool x\n": "line 2: 'x' cannot be read as the bool",
+    b"a: 2020-13-45\n": "line 1: '2020-13-45' cannot be read as the timestamp",
+    b"a: !!timestamp x\n": "line 1: 'x' cannot be read as the timestamp",
+    b"? [a, b]\n: c\n": "line 1, is no YAML",
+    b"<<: 5\n": "line 1, is no YAML",
+    b"a: !mine x\n": "line 1, is no YAML",
 }
 
 
@@ -53,7 +62,13 @@ def test_a_sound_config_file_is_taken(root: Path, tmp_path: Path) -> None:
     for path in (root / "config").rglob("*.yaml"):
         if path.read_text(encoding="utf-8").strip().lstrip("#"):
             check(path)
-    for content in ("\ufeffseed: 1\n", '{\n\t"seed": 5\n}', "a: &x {b: 1}\nc: *x\nd: *x\n", "a: {b: 1}\nc: {b: 1}\n"):
+    for content in (
+        "\ufeffseed: 1\n",
+        '{\n\t"seed": 5\n}',
+        "a: &x {b: 1}\nc: *x\nd: *x\n",
+        "a: &x {b: 1}\nc: {<<: *x}\n",
+        "a: {b: 1}\nc: {b: 1}\n",
+    ):
         (tmp_path / "mine.yaml").write_text(content, encoding="utf-8")
         check(tmp_path / "mine.yaml")
 
@@ -69,6 +84,9 @@ def test_files_of_every_spelling_are_found_on_a_command_line(tmp_path: Path) -> 
     for words in ("-C seed=1 tables", "--config tables", "--config=tables", "--config seed=1 tables --cores 1"):
         with pytest.raises(UserError, match="tables is taken for an entry of --config"):
             check_words(words.split())
+    for entry in ("=x", "a=1", "2a=1", "a.b=1", "é=1"):
+        with pytest.raises(UserError, match=f"--config {re.escape(entry)} begins with no key"):
+            check_words(["--config", "seed=1", entry])
     for words in ("-d /dev/null/x", "--directory=/dev/null/x"):
         with pytest.raises(UserError, match="--directory /dev/null/x cannot be made"):
             check_words(words.split())

@@ -5,6 +5,7 @@ Snakemake parses both before it reads the Snakefile, so that its own faults ther
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from utaca.errors import UserError
 _FILES = ("--configfile", "--configfiles")
 _ENTRIES = ("--config", "-C")
 _FOLDER = ("--directory", "-d")
+_MERGE = "tag:yaml.org,2002:merge"
+_KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
+"""What Snakemake takes for the key of an entry of ``--config``."""
 
 
 def check(path: str | Path) -> None:
@@ -52,18 +56,17 @@ def _no_keys(path: str | Path) -> UserError:
 def _check_yaml(text: str, path: str | Path) -> None:
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if not isinstance(node, yaml.MappingNode):
+            raise _no_keys(path)
+        _check_nodes(node, path, set(), set())
+        # What is wrong only as a whole, as a list for a key.
+        yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         line = f", line {mark.line + 1}," if mark else ""
         if "'\\t'" in why:
             raise UserError(f"{path}{line} begins with a tab; YAML is indented by spaces: replace it") from error
         raise UserError(f"{path}{line} is no YAML ({' '.join(why.split())}); correct it") from error
-    except RecursionError:
-        raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
-    if not isinstance(node, yaml.MappingNode):
-        raise _no_keys(path)
-    try:
-        _check_nodes(node, path, set(), set())
     except RecursionError:
         raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
 
@@ -74,7 +77,11 @@ def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[i
         raise UserError(
             f"{path}, line {node.start_mark.line + 1}: an anchor holds itself; write out what it stands for"
         )
-    if id(node) in done or isinstance(node, yaml.ScalarNode):
+    if id(node) in done:
+        return
+    if isinstance(node, yaml.ScalarNode):
+        if node.tag != _MERGE:
+            _check_value(node, path)
         return
     above.add(id(node))
     if isinstance(node, yaml.MappingNode):
@@ -84,6 +91,20 @@ def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[i
             _check_nodes(part, path, above, done)
     above.remove(id(node))
     done.add(id(node))
+
+
+def _check_value(node: yaml.ScalarNode, path: str | Path) -> None:
+    """Check that a value is of the kind that it is written as, as a number that it can be read as."""
+    try:
+        yaml.SafeLoader("").construct_object(node)
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # PyYAML raises errors of many classes here
+        value, kind = repr(node.value[:40]), node.tag.rpartition(":")[2]
+        raise UserError(
+            f"{path}, line {node.start_mark.line + 1}: {value} cannot be read as the {kind} that YAML takes it for; "
+            "correct it, or write a text in quotes"
+        ) from error
 
 
 def _check_keys(node: yaml.MappingNode, path: str | Path) -> None:
@@ -101,7 +122,7 @@ def _check_keys(node: yaml.MappingNode, path: str | Path) -> None:
 
 def check_words(words: Sequence[str]) -> None:
     """Raise :class:`UserError` for what Snakemake would end in a traceback for: a config file that is missing or
-    malformed, an entry of ``--config`` without a value, or a working directory that cannot be made."""
+    malformed, an entry of ``--config`` without a key or a value, or a working directory that cannot be made."""
     for option, value in _options(words):
         if option in _FILES:
             check(value)
@@ -110,6 +131,8 @@ def check_words(words: Sequence[str]) -> None:
                 f"{value} is taken for an entry of --config, which takes all words that follow it and wants KEY=VALUE; "
                 f"write {value} before --config"
             )
+        elif option in _ENTRIES and not _KEY.fullmatch(value.partition("=")[0]):
+            raise UserError(f"--config {value} begins with no key of the config; write KEY=VALUE, as seed=1")
         elif option in _FOLDER:
             try:
                 os.makedirs(value, exist_ok=True)
