@@ -216,6 +216,7 @@ def test_half_a_character_becomes_the_replacement_character(tiny: Reader, server
     [
         (b"\xef\xbb\xbf" + json.dumps(SHORT).encode(), {}, 200, ""),
         (json.dumps(SHORT).encode(), {"Content-Encoding": "identity"}, 200, ""),
+        (json.dumps(SHORT).encode(), {"Content-Encoding": ""}, 200, ""),
         (json.dumps(SHORT).encode(), {"Content-Type": "application/JSON; charset=UTF-8"}, 200, ""),
         (gzip.compress(json.dumps(SHORT).encode()), {"Content-Encoding": "gzip"}, 415, "compressed"),
         (gzip.compress(json.dumps(SHORT).encode()), {"Content-Encoding": "GZIP, br"}, 415, "compressed"),
@@ -360,6 +361,19 @@ def test_errors_of_http_are_in_openais_format_and_counted(server: Server) -> Non
     for host in ("LOCALHOST:8000", "127.0.0.1", "127.0.0.2:9", "[::1]:8000", "localhost."):
         assert get(server, "/health", Host=host)[0] == 200, host
     assert 'utaca_requests_total{path="",status="421"}' in get(server, "/metrics")[1]
+
+
+@pytest.mark.parametrize(("version", "status"), [(b"1.0", b"200"), (b"1.1", b"400")])
+def test_only_http_1_0_needs_no_host(server: Server, version: bytes, status: bytes) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(b"GET /health HTTP/" + version + b"\r\n\r\n")
+        assert connection.recv(64).split()[1] == status
+
+
+def test_a_model_is_found_with_a_slash_behind_it(server: Server) -> None:
+    for path in ("/v1/models", "/v1/models/tiny"):
+        assert get(server, f"{path}/") == get(server, path)
     assert 'utaca_requests_total{path="/v1/models",status="405"}' in get(server, "/metrics")[1]
 
 

@@ -128,9 +128,10 @@ class Server(uvicorn.Server):
     async def models(self, request: Request) -> Response:
         self._authorise(request)
         model = {"id": self.settings.name, "object": "model", "created": self.created, "owned_by": "utaca"}
-        if "name" not in request.path_params:
+        name = request.path_params.get("name", "").rstrip("/")
+        if not name:
             return JSONResponse({"object": "list", "data": [model]})
-        check_model(request.path_params["name"], self.settings)
+        check_model(name, self.settings)
         return JSONResponse(model)
 
     def _authorise(self, request: Request) -> None:
@@ -190,7 +191,7 @@ class Server(uvicorn.Server):
 async def _body(request: Request) -> bytes:
     """Read the JSON body of a request; raises :class:`Fault` for another content type or more than BODY bytes."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding != "identity":
+    if coding not in ("", "identity"):
         sentence = f"the body is compressed (Content-Encoding: {coding}); send it uncompressed"
         raise Fault(sentence, 415, "compressed", headers={"Accept-Encoding": "identity"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -218,7 +219,9 @@ class _OwnHost:
         request = Request(scope, receive)
         host = request.headers.get("host", "")
         name = re.sub(r":\d*$", "", host)
-        if is_loopback(name) or name.lower() == self._server.settings.host.lower():
+        # HTTP/1.0, which health checks may use and no browser does, needs no Host header.
+        unnamed = "host" not in request.headers and scope["http_version"] == "1.0"
+        if unnamed or is_loopback(name) or name.lower() == self._server.settings.host.lower():
             return await self._app(scope, receive, send)
         fault = Fault(
             f"the Host header {host!r} does not name this machine; ask at {self._server.address}, or start the server "
