@@ -59,6 +59,11 @@ def read(tmp_path: Path) -> Read:
         ("<p style='opacity:0'>no", ""),
         ("<p style='opacity:0.5'>yes", "yes"),
         ("<p style='font-size:0px'>no<b style='font-size:12px'>yes</b><b style='font-size:2em'>no", "yes"),
+        ("<p style='font:0/0 a'>no<b style='font:oblique 0deg 12px/0 a'>yes</b><b style='font:inherit'>no", "yes"),
+        ("<style>i{font:italic 0px a} q{font:bold large a}</style><i>no</i><q>yes", "yes"),
+        ("<style>" + ".a{" * 3000 + "</style>yes", "yes"),
+        ("<style>" + ":is(" * 900 + "p" + ")" * 900 + "{display:none} q{display:none}</style>yes<q>no", "yes"),
+        ("<style>@media " + "(" * 3000 + ")" * 3000 + "{p{display:none}}</style>yes", "yes"),
         ("<p style='content-visibility:hidden'>no", ""),
         ("<dialog>no</dialog><dialog open>yes</dialog><div popover>no</div>", "yes"),
         ("<details><summary>yes</summary>yes</details>", "yes\nyes"),
@@ -116,6 +121,11 @@ def test_white_space_that_a_page_keeps_is_kept(page: str, text: str | None, read
     text = text or "Listing:\n\ndef f(x):\n    if x:\n        return 1\n    return 2"
     assert of_html(page) == text
     assert read(page.encode())[0] == text
+
+
+@pytest.mark.parametrize("line", ["\n", "\r\n", "\r"])
+def test_every_line_of_a_text_ends_in_lf(line: str, read: Read) -> None:
+    assert read(f"a{line}{line}b{line}".encode(), "a.txt")[0] == "a\n\nb"
 
 
 def test_text_keeps_the_indentation_of_its_first_line(read: Read) -> None:
@@ -298,6 +308,8 @@ def test_a_page_is_known_without_its_ending(name: str, content: bytes, text: str
             b"From: <Saved>\r\nMIME-Version: 1.0\r\nContent-Type: multipart/related;\r\n b=1\r\n\r\na",
             "a web archive",
         ),
+        ("a.eml", b"Subject: a\nContent-Transfer-Encoding: base64\n\nSGVsbG8=\n", "a web archive or a mail"),
+        ("a.eml", b"content-transfer-encoding: Quoted-Printable\n\ncaf=C3=A9\n", "a web archive or a mail"),
         ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is a text in ISO-2022-JP; save it as UTF-8"),
         ("a.html", b"<script>make()</script>", "holds no text (text that scripts make not read"),
         ("a.html", b"<body hidden>text", "holds no text (4 characters of hidden text left out)"),

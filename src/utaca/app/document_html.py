@@ -49,6 +49,7 @@ _KEYWORDS = {
     },
 }
 _NOSCRIPT = re.compile(r"<(/?)noscript(?=[\s/>])", re.IGNORECASE)
+_ANGLES = frozenset(("deg", "grad", "rad", "turn"))
 _RELATIVE = frozenset(("em", "ex", "ch", "cap", "ic", "lh"))
 _CHARSET = re.compile(r"""charset\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""", re.IGNORECASE)
 _LONG = 5000
@@ -399,7 +400,8 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
         for selector in _split(prelude) if said else ():
             try:
                 nodes = tree.css(tinycss2.serialize(selector))
-            except SelectolaxError:  # it styles no element, as ``p::before``, or is none that Lexbor knows
+            # It styles no element, as ``p::before``, is none that Lexbor knows, or is nested too deep.
+            except (SelectolaxError, RecursionError):
                 continue
             weight = (False, _specificity(selector), order)
             for node in nodes:
@@ -421,12 +423,14 @@ def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
     found, todo = [], tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
         rule = todo.pop()
-        if rule.type == "qualified-rule":
-            if said := _declared(rule.content):
-                found.append((rule.prelude, said))
-            todo += _nested(rule)[::-1]
-        elif rule.type == "at-rule" and rule.content is not None and _applies_within(rule):
-            todo += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)[::-1]
+        # Brackets within brackets can be too deep for tinycss2; a rule of so many says nothing to a browser.
+        with suppress(RecursionError):
+            if rule.type == "qualified-rule":
+                if said := _declared(rule.content):
+                    found.append((rule.prelude, said))
+                todo += _nested(rule)[::-1]
+            elif rule.type == "at-rule" and rule.content is not None and _applies_within(rule):
+                todo += tinycss2.parse_rule_list(rule.content, skip_comments=True, skip_whitespace=True)[::-1]
     return found
 
 
@@ -472,8 +476,9 @@ def _declared(content: str | list[Any]) -> _Said:
     for each in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
         if each.type == "declaration":
             tokens = [token for token in each.value if token.type not in ("whitespace", "comment")]
-            if value := _value(each.lower_name, tokens):
-                said.append((each.lower_name.removesuffix("-collapse"), value, each.important))
+            name, tokens = _font_size(tokens) if each.lower_name == "font" else (each.lower_name, tokens)
+            if value := _value(name, tokens):
+                said.append((name.removesuffix("-collapse"), value, each.important))
     return said
 
 
@@ -494,6 +499,15 @@ def _value(name: str, tokens: list[Any]) -> str:
     if name == "font-size":
         return "inherit" if word in ("inherit", "larger", "smaller", "unset") else "shown" if word else ""
     return _KEYWORDS.get(name.removesuffix("-collapse"), {}).get(word, "")
+
+
+def _font_size(tokens: list[Any]) -> tuple[str, list[Any]]:
+    """The size that a declaration of ``font`` holds, as one of ``font-size``."""
+    lengths = [each for each in tokens if each.type == "dimension" and each.lower_unit not in _ANGLES]
+    others = [each for each in tokens if each.type == "percentage" or (each.type == "number" and each.value == 0)]
+    # The height of a line may follow the size.
+    sizes = sorted((*lengths, *others), key=tokens.index)
+    return "font-size", sizes[:1] or tokens[:1]
 
 
 def _cascade(found: dict[str, tuple[tuple, str]], said: _Said, weight: tuple) -> None:

@@ -21,7 +21,11 @@ _OTHERS = {
     "a text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
     "an RTF file": re.compile(r"\s*\{\\rtf"),
     "a PostScript file": re.compile(r"%!PS"),
-    "a web archive or a mail": re.compile(r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*content-type:\s*multipart/", re.I),
+    "a web archive or a mail": re.compile(
+        r"(?:[\w-]+:.*\n(?:[ \t].*\n)*)*"
+        r"(?:content-type:\s*multipart/|content-transfer-encoding:\s*(?:base64|quoted-printable)\b)",
+        re.I,
+    ),
 }
 """Files of characters whose text is written in a way of their own."""
 _FEW = 10
@@ -151,7 +155,7 @@ def _decoded(content: bytes, name: str, encoding: str) -> str:
 def _checked(text: str, name: str) -> str:
     if "\0" in text:
         raise UserError(f"document {name} is a binary file; save it as UTF-8 text, HTML or PDF")
-    return text.replace("\r\n", "\n")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) -> str:
