@@ -414,6 +414,16 @@ def test_an_empty_key_is_refused() -> None:
 # The rules' server
 
 
+@pytest.mark.parametrize("path", [CHAT, f"{CHAT}/", "/nowhere"])
+@pytest.mark.parametrize("head", ["1.0\r\n", "1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Encoding:\r\n"])
+def test_the_rules_server_ends_a_connection_that_a_client_ends(rules: tuple[str, int], head: str, path: str) -> None:
+    body = json.dumps({"model": EMBEDDED, "messages": [{"role": "user", "content": "Answer"}]})
+    with socket.create_connection(rules, timeout=20) as connection:
+        connection.sendall(f"POST {path} HTTP/{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.split()[1] == (b"404" if path == "/nowhere" else b"200")
+
+
 def test_the_rules_server_answers_in_the_protocols_form(rules: tuple[str, int]) -> None:
     ready = {"model": EMBEDDED, "messages": [{"role": "user", "content": 'Answer {"ready": true}'}]}
     parts = [

@@ -59,17 +59,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         # What remains of a body that was not read would be taken for the next request.
-        self.close_connection = True
+        last, self.close_connection = self.close_connection, True
         length = self.headers.get("Content-Length", "" if "Transfer-Encoding" in self.headers else "0")
         if not re.fullmatch(r"[0-9]{1,18}", length):
             return self.send_error(411, "send the body's length in Content-Length")
         if int(length) > _BODY:
             return self.send_error(413, f"the body is longer than {_BODY >> 20} MiB")
         body = self.rfile.read(int(length))
-        self.close_connection = False
+        self.close_connection = last
         if not self._known("POST"):
             return None
-        if self.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+        if self.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
             return self.send_error(415, "the body is compressed; send it uncompressed")
         try:
             request = parsed(body.decode("utf-8-sig"), "the body", "send a JSON object")
@@ -85,15 +85,19 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _known(self, method: str) -> bool:
         """Whether the path is one of this server's under ``method``; if not, the error is sent."""
-        path = self.path.partition("?")[0]
-        if _ALLOWED.get(path) == method:
+        allowed = self._allowed()
+        if allowed == method:
             return True
-        self.send_error(405 if path in _ALLOWED else 404)
+        self.send_error(405 if allowed else 404)
         return False
+
+    def _allowed(self) -> str | None:
+        """The method of the path that was asked for, which may end in a slash; None if there is no such path."""
+        return _ALLOWED.get(getattr(self, "path", "").partition("?")[0].rstrip("/"))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send an error in OpenAI's format; also those of the base class, as for an unknown method."""
-        allowed = _ALLOWED.get(getattr(self, "path", "").partition("?")[0])
+        allowed = self._allowed()
         if code == HTTPStatus.NOT_IMPLEMENTED and allowed:
             code, message = 405, None
         headers = {"Allow": allowed} if code == 405 and allowed else {}
