@@ -221,6 +221,7 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("document.txt --cache-size much", None, "size 'much' is not understood"),
         ("document.txt --cache document.txt", None, "the cache document.txt cannot be made"),
         ("document.txt --save none/a.html", None, "none; make it, or save elsewhere"),
+        ("document.txt --cache=", None, "Error: --cache is empty; name a folder, or give --no-cache"),
         ("document.txt --save .", None, "--save . is a folder; name a file in it, as trace.html"),
     ],
 )

@@ -323,7 +323,11 @@ def test_what_has_no_text_to_read_is_refused(name: str, content: bytes, fault: s
 
 
 def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for path, fault in (("/dev/zero", "is a device"), ("a\0b", "has no name that a file can have")):
+    for path, fault in (
+        ("/dev/zero", "is a device"),
+        ("", "has an empty name"),
+        ("a\0b", "has no name that a file can have"),
+    ):
         with pytest.raises(utaca.UserError, match=fault):
             documents.read([path])
     for stdin in (None, io.TextIOWrapper(io.BytesIO())):

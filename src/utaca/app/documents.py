@@ -94,6 +94,8 @@ def _read(path: str, name: str, left_out: list[str]) -> str:
 def _bytes(path: str, name: str) -> bytes:
     try:
         if path != STDIN:
+            if not path:
+                raise UserError("a document has an empty name; name a file, or - for standard input")
             if Path(path).is_char_device():
                 raise UserError(f"document {name} is a device; name a file, or - for standard input")
             return Path(path).read_bytes()

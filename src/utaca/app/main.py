@@ -129,7 +129,7 @@ def ask(
     json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and a last one of totals.")] = False,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer's trace as an HTML page.")] = None,
     cache: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where documents are kept.  [default: ~/.cache/utaca/documents]")
+        str | None, typer.Option(metavar="DIR", help="Where documents are kept.  [default: ~/.cache/utaca/documents]")
     ] = None,
     cache_size: Annotated[str, typer.Option(metavar="SIZE", help="The most that they take.")] = "8GiB",
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep the document nor look for it.")] = False,
@@ -142,7 +142,11 @@ def ask(
     if not question.strip():
         raise UserError("the question is empty; write one as the last argument, in quotes")
     choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
-    kept = {"cache": None if no_cache else cache or default_folder(), "cache_size": bytes_of(cache_size)}
+    if cache is not None and not cache.strip():
+        # As a path it would be the working directory.
+        raise UserError("--cache is empty; name a folder, or give --no-cache")
+    folder = Path(cache) if cache else default_folder()
+    kept = {"cache": None if no_cache else folder, "cache_size": bytes_of(cache_size)}
     asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
 
 

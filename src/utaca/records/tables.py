@@ -163,7 +163,8 @@ def _about(path: str | Path) -> dict[str, str]:
 
 def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
     abouts = [_about(path) for path in paths]
-    found = [Origin(x["utaca.reader"], x["utaca.reader_identity"]) if "utaca.reader" in x else None for x in abouts]
+    keys = ("utaca.reader", "utaca.reader_identity")
+    found = [Origin(*(x[key] for key in keys)) if x.keys() >= set(keys) else None for x in abouts]
     for path, reader in zip(paths, found, strict=True):
         if reader != found[0]:
             raise UserError(
