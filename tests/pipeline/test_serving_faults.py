@@ -424,6 +424,25 @@ def test_the_rules_server_ends_a_connection_that_a_client_ends(rules: tuple[str,
     assert answer.split()[1] == (b"404" if path == "/nowhere" else b"200")
 
 
+@pytest.mark.parametrize(
+    ("field", "status"), [({"stream": True}, 400), ({"n": 2}, 400), ({"stream": None, "n": 1.0}, 200)]
+)
+def test_the_rules_server_refuses_what_it_would_not_heed(
+    rules: tuple[str, int], field: dict[str, Any], status: int
+) -> None:
+    body = {"model": EMBEDDED, "messages": [{"role": "user", "content": "Answer"}]} | field
+    connection = http.client.HTTPConnection(*rules, timeout=20)
+    connection.request("POST", CHAT, json.dumps(body))
+    assert connection.getresponse().status == status
+
+
+def test_the_rules_server_answers_a_malformed_request_once(rules: tuple[str, int]) -> None:
+    with socket.create_connection(rules, timeout=20) as connection:
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\n" + b"X: a\r\n" * 300 + b"\r\n")
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    assert answer.count(b'"error"') == 1
+
+
 def test_the_rules_server_answers_in_the_protocols_form(rules: tuple[str, int]) -> None:
     ready = {"model": EMBEDDED, "messages": [{"role": "user", "content": 'Answer {"ready": true}'}]}
     parts = [

@@ -76,6 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
             if request["model"] != EMBEDDED:
                 name = str(request["model"])[:100]
                 return self.send_error(404, f"there is no model {name!r}; this server has {EMBEDDED}")
+            if request.get("stream") or request.get("n") not in (None, 1):
+                return self.send_error(400, "this server sends one answer, and no streams; leave out stream and n")
             completion = complete(request["messages"])
         except UserError as error:
             return self.send_error(400, str(error))
@@ -101,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         if code == HTTPStatus.NOT_IMPLEMENTED and allowed:
             code, message = 405, None
         headers = {"Allow": allowed} if code == 405 and allowed else {}
-        self.close_connection = self.close_connection or code in (400, 411, 413, 501)
+        self.close_connection = self.close_connection or code in (400, 411, 413, 414, 431, 501, 505)
         sentence = message or f"{self.command} {self.path[:100]}: {HTTPStatus(code).phrase}"
         kind = "server_error" if code >= 500 else "invalid_request_error"
         self._send(code, {"error": {"message": sentence, "type": kind, "param": None, "code": None}}, headers)
