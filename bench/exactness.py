@@ -24,7 +24,7 @@ from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed, Trigger
 from utaca.detection.detector import Detector, distrust
 from utaca.generation.kept import restored, save
-from utaca.memory.branch import BlockMemory
+from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import passes, prefill, resumed
 from utaca.methods import METHODS, build
 from utaca.readers.attention import ATTENTION

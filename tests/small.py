@@ -17,7 +17,8 @@ from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
-from utaca.memory.branch import BlockMemory, BlockStep, Branch
+from utaca.memory import BlockMemory, Branch
+from utaca.memory.passes import BlockStep
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from utaca.layout import Layout
 from utaca.settings.schema import OWN, TOKENS, MemorySettings, ReaderSettings
 
 TOGETHER = 4096
@@ -79,7 +78,7 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
     """
     layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
     token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
-    n_far = Layout(m.n_init, m.n_local, m.block_size).n_far(length)
+    n_far = m.layout.n_far(length)
     far = m.n_init + min(m.prefill_budget, n_far + 1) * m.block_size
     attending = 6 * passing * heads * width * item + (far + 3 * (m.n_local + passing)) * token
     blocks = 0 if m.representatives == TOKENS else n_far

@@ -17,7 +17,7 @@ from small import SETTINGS, SIZES, contents, full_attention, in_float64, make_re
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.memory.attention import best
-from utaca.memory.branch import BlockStep, _Group
+from utaca.memory.passes import BlockStep, RowGroup
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
@@ -239,9 +239,9 @@ def test_points_that_share_a_pass_are_the_brute_force_ones(
     document's, which points share, and of the longer ones their own, which they do not."""
     m = MemorySettings(n_init=n_init, n_local=12, block_size=4, prefill_chunk=16, prefill_budget=1, n_representatives=2,
                representatives=representatives, far_positions=far_positions, storage=storage)  # fmt: skip
-    reader, rows, attend = make_reader("llama-wide", m), [], _Group.attend
+    reader, rows, attend = make_reader("llama-wide", m), [], RowGroup.attend
     in_float64(reader)
-    monkeypatch.setattr(_Group, "attend", lambda self, *x: (rows.append(len(self.branches)), attend(self, *x))[1])
+    monkeypatch.setattr(RowGroup, "attend", lambda self, *x: (rows.append(len(self.branches)), attend(self, *x))[1])
     document, ahead = prefill(reader, some_tokens(60)), (0, 0, 3)
     rng = random.Random(1)
     texts = [

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from utaca.errors import UserError
 from utaca.generation import kept
-from utaca.memory.branch import BlockMemory
+from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import prefill
 from utaca.readers.load import Reader
 from utaca.settings.machine import free_disk, gib

@@ -1,6 +1,6 @@
 """Decoding by Algorithm 1 of the paper, or under fixed budgets, for every method.
 
-To follow one token, read :func:`_decode`, which is the algorithm, then :mod:`utaca.memory.branch` (retrieval),
+To follow one token, read :func:`_decode`, which is the algorithm, then :mod:`utaca.memory.passes` (retrieval),
 :mod:`utaca.memory.attention`, :mod:`utaca.detection.token_reader` (signals, verdict) and
 :meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once these steps have run, so that the
 answers of a :class:`Batch` share the model's passes.
@@ -15,6 +15,7 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy
@@ -170,48 +171,70 @@ class OpenAnswer:
         return self.generation
 
 
-def _decode(d: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
+def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
     """Algorithm 1: yield lists of steps for the caller to run, which may share a pass, and each committed token."""
-    reader, q = d.reading.reader, d.question
-    ids = () if isinstance(q, str) else (*q, *reader.prompts.behind_text(d.prefix))
-    prompt = reader.encode_question(q, d.prefix) if isinstance(q, str) else reader.document(ids, "question")
-    answer = TokenReader(reader, generation, d.trigger.detector if d.trigger else None, measured=d.measured)
-    state, pieces, tokens = d.reading.begin(prompt, d.max_new_tokens, max(d.budgets), answer.captures)
+    policy = decoding.policy
+    trigger = decoding.trigger
+    detector = trigger.detector if trigger else None
+    token_reader = TokenReader(decoding.reading.reader, generation, detector, measured=decoding.measured)
+    budgets = decoding.budgets
+    state, pieces, tokens = decoding.reading.begin(
+        _prompt(decoding), decoding.max_new_tokens, max(budgets), token_reader.captures
+    )
     for piece, budget in pieces:
-        steps = [state.plan(piece, budget)]
-        yield steps
-        state.commit(steps[0])
-    draws, budgets = d.sampling.draws() if d.sampling else repeat(torch.argmax), d.budgets
-    k = k_max = budgets[0]
-    for n in range(d.max_new_tokens):
-        if d.policy is None:
-            k = budgets[min(n, len(budgets) - 1)]
-        compact = d.policy is not None and k < k_max
-        other = _checked(d.trigger, d.trigger.second_budget(k, k_max), 0, k_max) if compact else d.expanded
-        steps = [state.plan(tokens, budget) for budget in ([k, other] if other else [k])]
+        step = state.plan(piece, budget)
+        yield [step]
+        state.commit(step)
+    draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
+    k_max = budgets[0]
+    k = k_max
+    for number in range(decoding.max_new_tokens):
+        if policy is None:
+            k = budgets[min(number, len(budgets) - 1)]
+        compact = policy is not None and k < k_max
+        second_budget = decoding.expanded
+        if compact:
+            second_budget = _checked(trigger, trigger.second_budget(k, k_max), 0, k_max)
+        steps = [state.plan(tokens, k)]
+        if second_budget:
+            steps.append(state.plan(tokens, second_budget))
         yield steps
         choose = next(draws)
-        first, second = answer.read(steps[0], choose), answer.read(steps[1], choose) if other else None
-        step, token = steps[0], first
-        if compact and d.trigger.expands(n, first, second):
-            k = _checked(d.policy, d.policy.expand(k, k_max, first), k + 1, k_max)
-            if k == other:
-                step, token = steps[1], second
+        first = token_reader.read(steps[0], choose)
+        second = token_reader.read(steps[1], choose) if second_budget else None
+        accepted = first
+        accepted_step = steps[0]
+        if compact and trigger.expands(number, first, second):
+            # Roll back: the first pass is not committed, another one under a wider budget takes its place.
+            k = _checked(policy, policy.expand(k, k_max, first), k + 1, k_max)
+            if k == second_budget:
+                accepted = second
+                accepted_step = steps[1]
             else:
-                steps = [state.plan(tokens, k)]
-                yield steps
-                step, token = steps[0], answer.read(steps[0], choose)
-            # The first pass was not committed, so committing the other pass completes the rollback.
-            token.tentative, token.gdm, token.intervened = first, first.gdm, first.intervened
-        elif d.policy is not None:
-            k = _checked(d.policy, d.policy.update(k, k_max, first), 1, k_max)
-        token.probe = second if second is not token else None
-        state.commit(step)
-        tokens = answer.accept(token)
-        yield token
+                accepted_step = state.plan(tokens, k)
+                yield [accepted_step]
+                accepted = token_reader.read(accepted_step, choose)
+            accepted.tentative = first
+            accepted.gdm = first.gdm
+            accepted.intervened = first.intervened
+        elif policy is not None:
+            k = _checked(policy, policy.update(k, k_max, first), 1, k_max)
+        accepted.probe = second if second is not accepted else None
+        state.commit(accepted_step)
+        tokens = token_reader.accept(accepted)
+        yield accepted
         if generation.finish:
             return
     generation.finish = "length"
+
+
+def _prompt(decoding: Decoding) -> Tensor:
+    """Token ids [T] of all that follows the document: the question, and the beginning of the answer."""
+    reader = decoding.reading.reader
+    if isinstance(decoding.question, str):
+        return reader.encode_question(decoding.question, decoding.prefix)
+    prefix = reader.prompts.behind_text(decoding.prefix)
+    return reader.document((*decoding.question, *prefix), "question")
 
 
 def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> int:

@@ -141,7 +141,8 @@ class Decoding:
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
-        budgets, adaptive = self.budgets, self.policy is not None
+        budgets = self.budgets
+        adaptive = self.policy is not None
         if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1 or self.expanded < 0:
             raise UserError("budget and max_new_tokens must be at least 1, and expanded at least 0")
         if adaptive != (self.trigger is not None):

@@ -56,7 +56,8 @@ def path(policy: Set | Sub, k_max: int, every: int, steps: int) -> list[int]:
 
     These are the budgets of the accepted passes under the trigger :class:`utaca.Every`; they depend on no token.
     """
-    budgets, k = [], k_max
+    budgets = []
+    k = k_max
     for step in range(steps):
         expanded = k < k_max and every > 0 and step % every == 0
         budgets.append(k_max if expanded else k)

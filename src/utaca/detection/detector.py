@@ -28,10 +28,14 @@ from utaca.settings.checks import build, check_detector
 if TYPE_CHECKING:
     from utaca.readers.load import Reader
 
-WIDTH, SIGNAL_WIDTH = 64, 32
-"""Width of the hidden vector (d_model), and of a signal's encoder."""
-BLOCKS, EXPANSION = 3, 2
-"""Number of residual blocks of the head, and ratio of their inner to outer width (paper, table of hyperparameters)."""
+WIDTH = 64
+"""Width of the hidden vector, d_model (this number and the next ones: paper, table of hyperparameters)."""
+SIGNAL_WIDTH = 32
+"""Width of a signal's encoder."""
+BLOCKS = 3
+"""Number of residual blocks of the head."""
+EXPANSION = 2
+"""Ratio of a residual block's inner to outer width."""
 
 
 class DetectorState(NamedTuple):
@@ -46,7 +50,8 @@ class ResidualBlock(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.wide, self.back = nn.Linear(WIDTH, EXPANSION * WIDTH), nn.Linear(EXPANSION * WIDTH, WIDTH)
+        self.wide = nn.Linear(WIDTH, EXPANSION * WIDTH)
+        self.back = nn.Linear(EXPANSION * WIDTH, WIDTH)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden + self.back(functional.gelu(self.wide(hidden)))
@@ -64,10 +69,13 @@ class Detector(nn.Module):
     def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:
         super().__init__()
         check_detector(settings, "the detector")
-        self.settings, self.input_width, self.reader = settings, input_width, reader
+        self.settings = settings
+        self.input_width = input_width
+        self.reader = reader
         self.thresholds = {"argmax": 0.0}
         self.facts: dict[str, Any] = {}
-        width, inner = WIDTH, SIGNAL_WIDTH
+        width = WIDTH
+        inner = SIGNAL_WIDTH
         if settings.embedding:
             self.embedding_encoder = nn.Sequential(nn.Linear(input_width, width), nn.GELU())
         self.signal_encoders = nn.ModuleDict(
@@ -83,7 +91,8 @@ class Detector(nn.Module):
 
         The detector cannot if it was trained for another reader, or reads embeddings of another width or site.
         """
-        embedding, site = self.settings.embedding, self.settings.site
+        embedding = self.settings.embedding
+        site = self.settings.site
         # A reader holds no embeddings before its first pass.
         sites = list(reader.embeddings()) or list(schema.SITES)
         if embedding and reader.width != self.input_width:
@@ -94,7 +103,8 @@ class Detector(nn.Module):
             why = "it has other weights"
         else:
             return
-        other, trained_for = Origin(reader.settings.name, reader.identity), self.reader or "unknown"
+        other = Origin(reader.settings.name, reader.identity)
+        trained_for = self.reader or "unknown"
         raise UserError(
             f"reader {other} cannot be judged by a detector of reader {trained_for}: {why}; train one on "
             f"trajectories of {other.name}"
@@ -119,7 +129,8 @@ class Detector(nn.Module):
 
         Both are converted to the detector's device and precision; embeddings are normalised to length 1.
         """
-        signals, parts = signals.to(self.head.weight), []
+        signals = signals.to(self.head.weight)
+        parts = []
         if self.settings.embedding:
             parts.append(self.embedding_encoder(functional.normalize(embedding.to(self.head.weight), dim=-1)))
         for place, encoder in enumerate(self.signal_encoders.values()):
@@ -192,7 +203,9 @@ def distrust(p: Tensor, decision: str) -> Tensor:
     Under the paper's decision (argmax), failure is the likelier of hallucinated and unknown, so that a score above 0
     means max(p_hal, p_unk) > p_cor. Under other decisions, the probability of failure is p_hal + p_unk.
     """
-    hallucinated, unknown, least = p[..., HALLUCINATED], p[..., UNKNOWN], torch.finfo(p.dtype).tiny
+    hallucinated = p[..., HALLUCINATED]
+    unknown = p[..., UNKNOWN]
+    least = torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown
     return failed.clamp_min(least).log() - p[..., CORRECT].clamp_min(least).log()
 
@@ -217,10 +230,12 @@ def load(path: str | Path) -> Detector:
     if not os.path.isfile(path):
         raise UserError(f"{path} does not exist; train the detector first")
     try:
-        told, tensors = about(path), load_file(path)
+        told = about(path)
+        tensors = load_file(path)
         reader = Origin(**told["reader"]) if told["reader"] else None
         detector = Detector(built(told), told["input_width"], reader)
-        detector.thresholds, detector.facts = told["thresholds"], told["facts"]
+        detector.thresholds = told["thresholds"]
+        detector.facts = told["facts"]
         float(detector.thresholds[detector.settings.decision])
         detector.load_state_dict(tensors)
     except (UserError, RuntimeError, *UNREADABLE) as error:

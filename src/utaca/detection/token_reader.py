@@ -37,7 +37,9 @@ class TokenReader:
         *,
         measured: bool | Sequence[str] = False,
     ) -> None:
-        self._reader, self._generation, self._detector = reader, generation, detector
+        self._reader = reader
+        self._generation = generation
+        self._detector = detector
         names = ["margin", *(detector.settings.signals if detector else ())]
         names += SIGNALS if measured is True else measured or ()
         self._signals = {name: SIGNALS[name] for name in names}
@@ -51,8 +53,11 @@ class TokenReader:
 
     def read(self, step: Step, choose: Callable[[Tensor], Tensor]) -> Token:
         """Measure and judge the token that follows a step; ``choose`` picks the token's id from the logits [V]."""
-        hidden, logits, detector = step.hidden[-1], step.logits, self._detector
-        top, chosen = logits.topk(TOP), choose(logits)
+        hidden = step.hidden[-1]
+        logits = step.logits
+        detector = self._detector
+        top = logits.topk(TOP)
+        chosen = choose(logits)
         seen = {name: Seen(top.values, hidden, step.captured.get(name)) for name in self._signals}
         signals = {name: signal.value(seen[name]) for name, signal in self._signals.items()}
         parts = {"token": chosen, "logprob": logits.gather(0, chosen[None]) - logits.logsumexp(-1), **signals}
@@ -64,7 +69,8 @@ class TokenReader:
             p, state = detector.step(inputs[None], embedding[None], self._state)
             parts |= {"gdm": p[0], "distrusted": detector.distrusts(p)}
         numbers = _on_host(parts)
-        logprob, measured = numbers["logprob"][0], {name: numbers[name][0] for name in self._signals}
+        logprob = numbers["logprob"][0]
+        measured = {name: numbers[name][0] for name in self._signals}
         if not (math.isfinite(logprob) and math.isfinite(measured["margin"])):
             self._raise_not_finite(step)
         token = Token(
@@ -82,7 +88,8 @@ class TokenReader:
         )
         self._inputs[id(token)] = chosen[None]
         if detector is not None:
-            token.gdm, token.distrusted = tuple(numbers["gdm"]), bool(numbers["distrusted"][0])
+            token.gdm = tuple(numbers["gdm"])
+            token.distrusted = bool(numbers["distrusted"][0])
             self._next_states[id(token)] = state
         return token
 

@@ -25,7 +25,8 @@ from utaca.readers.room import NoRoomError
 from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation
 
-LONGEST_CYCLE, LOOPED = 16, 48
+LONGEST_CYCLE = 16
+LOOPED = 48
 """An answer that the reader did not end is incoherent if its last ``LOOPED`` tokens repeat one cycle of at most
 ``LONGEST_CYCLE`` tokens."""
 
@@ -67,7 +68,9 @@ class Answers:
     """
 
     def __init__(self, reader: Reader, document: str | Tensor, kept: Kept | None = None) -> None:
-        self.reader, self._document, self._documents = reader, document, kept
+        self.reader = reader
+        self._document = document
+        self._documents = kept
         self._kept: tuple[Hashable, Reading, float, int] | None = None
 
     def answer(
@@ -86,7 +89,9 @@ class Answers:
         options = {**method.options(detector), **options, "max_new_tokens": max_new_tokens}
         method = method.base
         method.check(self.reader)
-        reading, seconds, peak = None, 0.0, 0
+        reading = None
+        seconds = 0.0
+        peak = 0
         try:
             reading, seconds, peak = self.read(method, question, max_new_tokens, options.get("prefix", ""))
             with PeakMemory(self.reader.device) as decoding:
@@ -96,7 +101,8 @@ class Answers:
         except (MemoryError, RuntimeError, NoRoomError) as error:
             if not _out_of_memory(error):
                 raise
-            generation, self._kept = Generation(1, finish="memory"), None
+            generation = Generation(1, finish="memory")
+            self._kept = None
         n_context, dropped = (len(reading), reading.dropped) if reading else (0, 0)
         return Answer(generation, n_context, dropped, seconds, peak)
 
@@ -134,7 +140,8 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, De
 
     Raises :class:`UserError` if memory does not suffice for the answers side by side.
     """
-    decodings, read = [], []
+    decodings = []
+    read = []
     with side_by_side_room(len(wanted)):
         for answers, one, method, detector in wanted:
             options = {**method.options(detector), "prefix": one.prefix, "max_new_tokens": one.longest}

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from utaca.memory.branch import BlockMemory
+from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import begun, memory_settings, prefill
 from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path
@@ -32,7 +32,8 @@ class Kept:
     """
 
     def __init__(self, folder: str | Path, room: int = ROOM) -> None:
-        self._folder, self._room = Path(folder), room
+        self._folder = Path(folder)
+        self._room = room
 
     def read(self, reader: Reader, document: str | Tensor, budget: int | None = None) -> tuple[BlockMemory, float]:
         """The memory that :func:`prefill` makes of a document, bit for bit, and the seconds that reading took."""

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import torch
 
-_CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+_STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:

@@ -122,7 +122,8 @@ def decode_points(
             questions.append([_Journaled(one, answers, journal, split) for one in document])
         shared = [setup for setup in setups if together and setup.point.together]
         for _, of_reading in groupby(shared, key=lambda setup: reading[setup.point.label]):
-            together_now, every = list(of_reading), list(chain(*questions))
+            together_now = list(of_reading)
+            every = list(chain(*questions))
             # Each answer about a long document holds a long window, so only answers to one question share passes.
             size = max(1, TOGETHER // len(together_now)) if len(every[0].asked.text) <= SHORT else 1
             for first in range(0, len(every), size):
@@ -141,12 +142,16 @@ def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list
     group: list[list[Asked]] = []
     answers = characters = 0
     for document in documents:
-        more, longer = len(document) * points, len(document[0].text)
+        more = len(document) * points
+        longer = len(document[0].text)
         if group and (not points or answers + more > TOGETHER or characters + longer > SHORT):
             yield group
-            group, answers, characters = [], 0, 0
+            group = []
+            answers = 0
+            characters = 0
         group.append(document)
-        answers, characters = answers + more, characters + longer
+        answers = answers + more
+        characters = characters + longer
     if group:
         yield group
 
@@ -192,13 +197,17 @@ class _Journaled:
     """Journaled answers to one question; the document is read for the first answer that the journal lacks."""
 
     def __init__(self, asked: Asked, answers: Answers, journal: Journal, split: str) -> None:
-        self.asked, self.answers = asked, answers
-        self.journal, self.split, self.what = journal, split, f"{asked.document}/{digest(asked)}"
+        self.asked = asked
+        self.answers = answers
+        self.journal = journal
+        self.split = split
+        self.what = f"{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
     def answer(self, setup: _Setup) -> tuple[pa.Table, pa.Table]:
         """The answer (schema "answers", one row), named after the point and its detector, and its trace ("traces")."""
-        point, detector = setup.point, setup.detector
+        point = setup.point
+        detector = setup.detector
         row = self.together.get(point.label)
         if row is None and (lacking := setup.lacking(self.answers.reader)):
             # This row is not journaled, because what is missing now may be installed next time.

@@ -111,7 +111,10 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     into three, whose sum keeps float32's precision in any type. With ``causal``, keys and queries belong to the same
     tokens; time is then reversed, so that the later tokens, whose queries see a key, come before that key.
     """
-    g, shared, rest, coordinates = keys.shape[1], query.shape[1] // keys.shape[1], -lse / scaling, []
+    g = keys.shape[1]
+    shared = query.shape[1] // keys.shape[1]
+    rest = -lse / scaling
+    coordinates = []
     if query.shape[2] == 1:
         return (products(query, keys, scaling) - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
     for _ in range(3):
@@ -122,7 +125,8 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     if not causal:
         query = query.reshape(len(query), g, -1, query.shape[-1])
         return _kernel(keys, query, query, False, scaling, only_lse=True)[1].exp()
-    query, keys = query.flip(2), keys.repeat_interleave(shared, 1).flip(2)
+    query = query.flip(2)
+    keys = keys.repeat_interleave(shared, 1).flip(2)
     mass = _kernel(keys, query, query, True, scaling, only_lse=True)[1].exp()
     return mass.flip(2).unflatten(1, (g, shared)).sum(2)
 
@@ -211,7 +215,8 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     heads) times H sqrt(D), to have the units of :func:`block_scores`. ``keys`` [G, blocks * size, D] may be in parts.
     """
     rows, heads, length, width = query.shape
-    groups, total = len(keys[0]), sum(part.shape[1] for part in keys)
+    groups = len(keys[0])
+    total = sum(part.shape[1] for part in keys)
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
@@ -227,7 +232,8 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
 
 def _logits(segments: Sequence[Segment], scaling: float) -> Tensor:
     """Scaled logits [B, H, T, sum of n], -inf where a query does not see a key."""
-    query, start = segments[0].query, 0
+    query = segments[0].query
+    start = 0
     total = sum(segment.keys.shape[2] for segment in segments)
     precise = torch.promote_types(query.dtype, torch.float32)
     logits = torch.empty(*query.shape[:3], total, dtype=precise, device=query.device)

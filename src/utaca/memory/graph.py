@@ -12,74 +12,38 @@ The masks go through materialised logits, so rounding differs from that of an or
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from utaca.memory.attention import Segment, attention, best, block_scores
+from utaca.memory.passes import BlockStep, Pass
 from utaca.readers.attention import Output, Rotation
-from utaca.readers.load import Reader
 from utaca.settings.schema import CLIPPED, TOKENS
 
-
-class Continuation(Protocol):
-    """What a graph needs of a branch: see :class:`utaca.memory.branch.Branch`."""
-
-    memory: Any
-    reader: Reader
-    captures: Mapping[str, Callable[[Tensor, int | Tensor, float], Tensor]]
-    window: Tensor
-    representatives: Tensor
-    start: int
-    first_position: int
-    n_scored: int
-    n_at_capacity: int
-    scale: float
-
-    def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
-        """Keys and values of blocks."""
+if TYPE_CHECKING:
+    from utaca.memory.branch import Branch
 
 
-class OneToken(Protocol):
-    """What a graph needs of a step that passes one token: see :class:`utaca.memory.branch.BlockStep`."""
-
-    tokens: Tensor
-    behind: int
-    k: int
-
-
-def can_record(branch: Continuation) -> bool:
+def can_record(branch: Branch) -> bool:
     """Whether steps behind a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
     m = branch.memory.settings
     paper = m.representatives != TOKENS and m.far_positions == CLIPPED and branch.memory.clipped
     return branch.reader.settings.graphs and branch.window.is_cuda and m.storage == "device" and paper
 
 
-@dataclass
-class ReplayedPass:
-    """What a replay gives; the fields are those of :class:`utaca.memory.branch.Pass`, for one row."""
-
-    keys: Tensor
-    values: Tensor
-    rotated: Tensor
-    query: Tensor
-    lse: Tensor
-    scaling: float
-    state_ids: list[object]
-
-
 class StepGraph:
     """The step that passes one token behind a branch under at most ``most`` blocks."""
 
     @torch.inference_mode()
-    def __init__(self, branch: Continuation, most: int) -> None:
+    def __init__(self, branch: Branch, most: int) -> None:
         # The branch holds its graph: another strong reference would be a ring, which keeps the document in memory.
         self.branch = weakref.proxy(branch)
-        self.reader, self.layout = branch.reader, branch.memory.layout
-        layout, device = self.layout, branch.window.device
+        self.reader = branch.reader
+        self.layout = branch.memory.layout
+        layout = self.layout
+        device = branch.window.device
         self.n_blocks = branch.n_scored + branch.representatives.shape[2]
         self.most = min(most, self.n_blocks)
         self.token = torch.zeros(1, dtype=torch.long, device=device)
@@ -99,7 +63,7 @@ class StepGraph:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @torch.inference_mode()
-    def run(self, step: OneToken) -> None:
+    def run(self, step: BlockStep) -> None:
         """Run a step of the branch, of one token and at most ``most`` blocks; sets the step's results."""
         # A thread has a device of its own, on which torch would record.
         with torch.cuda.device(self.token.device):
@@ -113,8 +77,15 @@ class StepGraph:
         embeddings = {site: rows.clone() for site, rows in self.embeddings.items()}
         step.output = Output(self.hidden, embeddings, lambda _: self.logits)
         step.row = 0
-        kept = self.query.clone(), self.lse.clone()
-        step.passed = ReplayedPass(self.keys, self.values, self.rotated, *kept, self.scaling, [object()])
+        step.passed = Pass(
+            keys=self.keys,
+            values=self.values,
+            rotated=self.rotated,
+            query=self.query.clone(),
+            lse=self.lse.clone(),
+            scaling=self.scaling,
+            state_ids=[object()],
+        )
         step.selected, order = self.chosen[:, 0, : step.k].sort(-1)
         step.scores = self.scores[:, 0].gather(1, order)
         step.captured = {name: found.clone() for name, found in self.captured.items()}
@@ -129,7 +100,8 @@ class StepGraph:
 
     def _compute(self) -> None:
         """The step, from the numbers on the device; its results are tensors that a replay fills again."""
-        branch, layout = self.branch, self.layout
+        branch = self.branch
+        layout = self.layout
         position = self.place + branch.start
         self.n_far = (position + 1 - branch.memory.settings.n_local - layout.n_init) // layout.block_size
         first = layout.n_init + self.n_far * layout.block_size - branch.start

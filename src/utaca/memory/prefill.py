@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.errors import UserError
-from utaca.layout import Layout
 from utaca.memory.attention import Segment, attention, best, received, represented
-from utaca.memory.branch import BlockMemory
+from utaca.memory.document import BlockMemory
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
@@ -65,7 +64,10 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
     ``start`` is 0, or the ``start`` of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. A
     caller that takes the passes one by one runs each of them under :func:`utaca.settings.machine.in_turn`.
     """
-    reader, m, layout, length = memory.reader, memory.settings, memory.layout, len(memory)
+    reader = memory.reader
+    m = memory.settings
+    layout = memory.layout
+    length = len(memory)
     together = chunks(m, memory.clipped)
     most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if memory.clipped else length))
@@ -106,7 +108,8 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True, budget: int | No
     all blocks, whatever their budget.
     """
     m = memory_settings(reader, budget if clipped else 0)
-    layout, length = Layout(m.n_init, m.n_local, m.block_size), len(tokens)
+    layout = m.layout
+    length = len(tokens)
     check_blocks(reader, m, length, chunks(m, clipped))
     layers, _, heads, width = reader.shape
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
@@ -145,14 +148,24 @@ class Chunks:
     """
 
     def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:
-        self.memory, self.start, self.end, self.count, self.size = memory, start, start + length, count, length // count
-        self.n_far, self.window_start = memory.layout.n_far(start), memory.layout.window_start(start)
+        self.memory = memory
+        self.start = start
+        self.end = start + length
+        self.count = count
+        self.size = length // count
+        self.n_far = memory.layout.n_far(start)
+        self.window_start = memory.layout.window_start(start)
         self.next_start = memory.layout.window_start(self.end)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        memory, m, layout, rotary = self.memory, self.memory.settings, self.memory.layout, self.memory.reader.rotary
-        store, before = memory.stores[layer], self.start - self.window_start
-        count, size = self.count, self.size
+        memory = self.memory
+        m = self.memory.settings
+        layout = self.memory.layout
+        rotary = self.memory.reader.rotary
+        store = memory.stores[layer]
+        before = self.start - self.window_start
+        count = self.count
+        size = self.size
         store.write(self.start, key[0], value[0])
         keys, values = store.window(self.window_start, self.end)
         base = 0 if memory.clipped else self.window_start
@@ -178,7 +191,8 @@ class Chunks:
         n_far = layout.n_far(self.end)
         if n_far > self.n_far and m.representatives != TOKENS:
             # Represent the blocks that the next chunk's window leaves behind.
-            first, end = layout.first_token(self.n_far), layout.first_token(n_far)
+            first = layout.first_token(self.n_far)
+            end = layout.first_token(n_far)
             keys = store.window(first, end)[0].unflatten(1, (-1, m.block_size))
             mass = total[:, first - self.window_start : end - self.window_start].unflatten(1, (-1, m.block_size))
             memory.representatives[layer][:, self.n_far : n_far] = represented(m, keys, mass).mT.flatten(0, 1)
@@ -192,7 +206,9 @@ class Chunks:
 
     def _retrieved(self, layer: int, query: Tensor) -> Tensor:
         """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
-        memory, m, layout = self.memory, self.memory.settings, self.memory.layout
+        memory = self.memory
+        m = self.memory.settings
+        layout = self.memory.layout
         ids = torch.arange(-layout.initial_blocks, 0, device=query.device)
         if m.prefill_budget or not memory.clipped:
             scores = memory.scores(layer, query, self.n_far)[0]

@@ -15,20 +15,24 @@ class Store:
     """
 
     def __init__(self, layout: Layout, length: int, heads: int, width: int, like: Tensor, *, host: bool) -> None:
-        self._host, self._device = host, like.device
+        self._host = host
+        self._device = like.device
         self._pinned = host and like.is_cuda
         place = torch.device("cpu") if host else like.device
         # Padding before the first token and after the last one makes each block a row of one matrix.
-        before, size = layout.skipped, layout.block_size
+        before = layout.skipped
+        size = layout.block_size
         rows = -(-(before + length) // size)
         self._rows = torch.empty(2 * heads * rows, size, width, dtype=like.dtype, device=place, pin_memory=self._pinned)
         self._first = (torch.arange(2 * heads, device=place) * rows + layout.initial_blocks)[:, None]
         self.tokens = self._rows.view(2, heads, -1, width)[:, :, before : before + length]
-        self._start, self._window = 0, self.tokens if not host else like.new_empty(2, heads, 0, width)
+        self._start = 0
+        self._window = self.tokens if not host else like.new_empty(2, heads, 0, width)
 
     def write(self, start: int, keys: Tensor, values: Tensor) -> None:
         """Append ``keys`` and ``values`` [G, T, D] of T tokens, after the ``start`` tokens that were written before."""
-        new, end = torch.stack((keys, values)), start + keys.shape[1]
+        new = torch.stack((keys, values))
+        end = start + keys.shape[1]
         if not self._host:
             self.tokens[:, :, start:end] = new
             return
@@ -40,7 +44,8 @@ class Store:
     def leave(self, window_start: int) -> None:
         """Free the device's copies of tokens before ``window_start``, to which the window has moved."""
         if self._host:
-            self._window, self._start = self._window[:, :, window_start - self._start :].clone(), window_start
+            self._window = self._window[:, :, window_start - self._start :].clone()
+            self._start = window_start
 
     def window(self, start: int, end: int) -> Tensor:
         """Keys and values [2, G, n, D] on the device of tokens ``start`` to ``end``, none before the present window."""

@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 from utaca.biographies.evidence import source
 from utaca.errors import UserError
 from utaca.judging.alignment import align
+from utaca.layout import Layout
 from utaca.pages import fill
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import written
@@ -300,7 +301,8 @@ def _document(
     split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: TokenizedText, memory: schema.MemorySettings
 ) -> dict[str, Any]:
     document, judged = split.documents[name], split.judged[split.judged["document"] == name]
-    n_blocks = max(0, (len(text.offsets) - memory.n_init) // memory.block_size)
+    layout = memory.layout
+    n_blocks = layout.blocks(len(text.offsets))
     starts = [start for start, _ in text.offsets]
     biography = [span for span in document["spans"] if span["kind"] == "biography"]
     answers = [(answer, steps.get(label, [])) for label in split.points if (answer := split.answers.get((name, label)))]
@@ -318,10 +320,10 @@ def _document(
     facts = []
     for fact in document["facts"]:
         start, end = source(document, fact["value"]) or (0, 0)
-        blocks = _covered(start, end, starts, memory, n_blocks) if end else ()
+        blocks = _covered(start, end, starts, layout, n_blocks) if end else ()
         facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
     selected = sorted({b for _, steps_of in answers for row in steps_of for layer in row["selected"] for b in layer})
-    of_biography = {b for span in biography for b in _covered(span["start"], span["end"], starts, memory, n_blocks)}
+    of_biography = {b for span in biography for b in _covered(span["start"], span["end"], starts, layout, n_blocks)}
     return {
         "id": name,
         "person": document["person"],
@@ -334,26 +336,27 @@ def _document(
         "blocks": n_blocks,
         "told": sorted(of_biography),
         "selected": _deltas(selected),
-        "texts": [_segments(document["text"], *_extent(b, text, memory), biography) for b in selected],
+        "texts": [_segments(document["text"], *_extent(b, text, layout), biography) for b in selected],
         "pieces": [text.piece(token) for token in pieces],
         "points": [_point(split, answer, judged, steps_of, pieces) for answer, steps_of in answers],
     }
 
 
-def _covered(start: int, end: int, starts: Sequence[int], memory: schema.MemorySettings, n_blocks: int) -> range:
+def _covered(start: int, end: int, starts: Sequence[int], layout: Layout, n_blocks: int) -> range:
     """Range of blocks with tokens of the characters [start, end); ``starts`` are the tokens' character offsets."""
-    first = max(0, bisect_right(starts, start) - 1 - memory.n_init)
-    last = bisect_left(starts, end) - 1 - memory.n_init
-    return range(first // memory.block_size, min(n_blocks, last // memory.block_size + 1))
+    first = max(0, bisect_right(starts, start) - 1 - layout.n_init)
+    last = bisect_left(starts, end) - 1 - layout.n_init
+    return range(first // layout.block_size, min(n_blocks, last // layout.block_size + 1))
 
 
-def _extent(block: int, text: TokenizedText, memory: schema.MemorySettings) -> tuple[int, int]:
+def _extent(block: int, text: TokenizedText, layout: Layout) -> tuple[int, int]:
     """Character offsets [start, end) of a block, up to the start of the next block, so that spaces are included.
 
     Question and answer may fill blocks too; such a block has no characters of the document.
     """
-    first, n = memory.n_init + block * memory.block_size, len(text.offsets)
-    places = [text.offsets[at][0] if at < n else text.offsets[-1][1] for at in (first, first + memory.block_size)]
+    first = layout.first_token(block)
+    n = len(text.offsets)
+    places = [text.offsets[at][0] if at < n else text.offsets[-1][1] for at in (first, first + layout.block_size)]
     return max(0, places[0]), max(0, places[1])
 
 

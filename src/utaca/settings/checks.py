@@ -13,7 +13,6 @@ from pydantic import AnyHttpUrl, TypeAdapter
 
 from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
-from utaca.layout import Layout
 from utaca.settings import schema
 from utaca.settings.models import build, refuse, unknown_key
 
@@ -203,8 +202,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
 
 def outside(config: schema.Config) -> dict[str, float]:
     """The expected share, 0 to 1, of each split's facts that lie outside of the reader's initial tokens and window."""
-    memory = config.reader.memory
-    layout = Layout(memory.n_init, memory.n_local, memory.block_size)
+    layout = config.reader.memory.layout
     sizes = {split: getattr(config.scale, split) for split in SPLITS}
     return {split: share_outside(*size.tokens, size.mean_tokens, layout) for split, size in sizes.items()}
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from utaca.layout import Layout
 from utaca.settings.models import Distinct, Number, Plain, Whole, as_number, keys
 
 Site = Literal["attention", "mlp", "residual"]
@@ -165,6 +166,11 @@ class MemorySettings:
     question_budget: Whole = setting(0, minimum=OWN)
     question_chunk: Whole = setting(0, minimum=0)
     storage: Literal["device", "host"] = setting("device", transport=True)
+
+    @property
+    def layout(self) -> Layout:
+        """How a text is parted into initial tokens, blocks and local window."""
+        return Layout(self.n_init, self.n_local, self.block_size)
 
 
 @keys

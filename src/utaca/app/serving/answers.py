@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from utaca.app.serving.protocol import ChatRequest, CompletionRequest, Fault, Order
 from utaca.app.serving.scores import Scored
 from utaca.app.serving.worker import Job, Piece, Progress, Worker
-from utaca.layout import Layout
 from utaca.readers.load import Reader
 from utaca.readers.tokenizer import written
 from utaca.records.schemas import CORRECT
@@ -210,11 +209,11 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
 
 def _block_places(reader: Reader, order: Order, generation: Generation) -> dict[int, tuple[int, int, int]]:
     """Places of the blocks that an answer retrieved, by block: index of the message, begin and end in characters."""
-    m, places = reader.settings.memory, {}
-    layout = Layout(m.n_init, m.n_local, m.block_size)
+    layout = reader.settings.memory.layout
+    places = {}
     for block in {block for token in generation.trace for block in token.selected.flatten().tolist()}:
         first = layout.first_token(block)
-        inside = [place for place in order.places[first : first + m.block_size] if place[0] >= 0]
+        inside = [place for place in order.places[first : first + layout.block_size] if place[0] >= 0]
         if inside:
             message, start, _ = inside[0]
             places[block] = message, start, max(end for number, _, end in inside if number == message)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from utaca.app.serving.scores import Scores
-from utaca.layout import Layout
-from utaca.memory.branch import BlockMemory
+from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import begun, passes, resumed
 from utaca.readers.load import Reader
 from utaca.settings.machine import gib, in_turn
@@ -127,8 +126,7 @@ class Memories:
         m, reader = self._reader.settings.memory, self._reader
         layers, _, groups, width = reader.shape
         item = reader.dtype.itemsize
-        layout = Layout(m.n_init, m.n_local, m.block_size)
-        blocks = 0 if m.representatives == TOKENS else layout.n_far(length)
+        blocks = 0 if m.representatives == TOKENS else m.layout.n_far(length)
         window = min(length, m.n_local + m.block_size)
         mass = (1 + length // m.prefill_chunk) * window
         return layers * groups * (2 * length * width * item + (blocks * width + mass) * max(item, 4))

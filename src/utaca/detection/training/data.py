@@ -155,7 +155,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         value = np.zeros(len(label), dtype=bool)
 
     document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
-    budget, step = keyed["budget"].to_numpy(), keyed["step"].to_numpy()
+    budget = keyed["budget"].to_numpy()
+    step = keyed["step"].to_numpy()
     fresh = np.r_[True, (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])]
     gaps = np.flatnonzero(~fresh[1:] & (np.diff(step) != 1))
     if len(gaps):
@@ -206,7 +207,8 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
             f"embeddings are {first.width} wide in one set of trajectories and {second.width} in another; decode both "
             "with the same reader"
         )
-    total, longest = first.n_tokens + second.n_tokens, max(first.position.shape[1], second.position.shape[1])
+    total = first.n_tokens + second.n_tokens
+    longest = max(first.position.shape[1], second.position.shape[1])
 
     def moved(part: Sequences, by: int) -> torch.Tensor:
         position = torch.where(part.position < part.n_tokens, part.position + by, total)
@@ -246,7 +248,8 @@ def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
     if keyed.num_rows > 1:
-        head, tail = keyed.slice(0, keyed.num_rows - 1), keyed.slice(1)
+        head = keyed.slice(0, keyed.num_rows - 1)
+        tail = keyed.slice(1)
         same = np.logical_and.reduce([pc.equal(head[key], tail[key]).to_numpy() for key in KEYS])
         if same.any():
             raise UserError(f"the {name} hold {_token(keyed, int(same.argmax()))} twice; make them again")

@@ -39,9 +39,11 @@ def detection_metrics(
     labelled = label >= 0
     flagged = np.asarray(uncertain_pred, dtype=bool)[labelled]
     negative = label[labelled] != CORRECT
-    n_tokens, n_uncertain = len(negative), int(negative.sum())
+    n_tokens = len(negative)
+    n_uncertain = int(negative.sum())
     n_correct = n_tokens - n_uncertain
-    hits, false_alarms = int((flagged & negative).sum()), int((flagged & ~negative).sum())
+    hits = int((flagged & negative).sum())
+    false_alarms = int((flagged & ~negative).sum())
     recall_n = _ratio(hits, n_uncertain)
     recall_p = _ratio(n_correct - false_alarms, n_correct)
     auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[labelled], negative)
@@ -67,7 +69,8 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     have equal width and are (low, high]; the first bin also contains its lower end.
     """
     labelled = label >= 0
-    p, negative = p[labelled].astype(np.float64), label[labelled] != CORRECT
+    p = p[labelled].astype(np.float64)
+    negative = label[labelled] != CORRECT
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
     tokens = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):

@@ -17,8 +17,10 @@ from torch.nn.functional import gelu
 from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector
 from utaca.detection.training.data import Packed, Sequences
 
-EMBEDDING_DROPOUT, DROPOUT = 0.5, 0.1
-"""Dropout rates of the embedding's encoder, and of signal encoders and residual blocks."""
+EMBEDDING_DROPOUT = 0.5
+"""Dropout rate of the embedding's encoder."""
+DROPOUT = 0.1
+"""Dropout rate of signal encoders and residual blocks."""
 
 
 class Network:
@@ -29,7 +31,8 @@ class Network:
     """
 
     def __init__(self, detectors: Sequence[Detector]) -> None:
-        self.settings, self.detectors = detectors[0].settings, detectors
+        self.settings = detectors[0].settings
+        self.detectors = detectors
         self.weights = {
             name: torch.stack([detector.get_parameter(name).detach() for detector in detectors]).requires_grad_()
             for name, _ in detectors[0].named_parameters()
@@ -53,7 +56,8 @@ class Network:
         def drop(x: Tensor, rate: float) -> Tensor:
             return x if noise is None else noise(x, rate)
 
-        settings, parts = self.settings, []
+        settings = self.settings
+        parts = []
         if settings.embedding:
             # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
@@ -109,9 +113,11 @@ class _Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
         hidden = cell = inputs.new_zeros(len(inputs), sizes[0], weight.shape[-1])
-        recurrent, steps = weight.mT, []
+        recurrent = weight.mT
+        steps = []
         for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
-            hidden_before, cell_before = hidden[:, :size], cell[:, :size]
+            hidden_before = hidden[:, :size]
+            cell_before = cell[:, :size]
             gates = gates + hidden_before @ recurrent
             i, f, _, o = gates.sigmoid().chunk(4, -1)
             g = gates.chunk(4, -1)[2].tanh()
@@ -130,12 +136,16 @@ class _Recurrence(torch.autograd.Function):
         by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
         # Derivatives of the cell by the inputs of i, f and g; of the hidden state by the input of o, and by the cell.
         cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
-        hidden_by_gate, hidden_by_cell = cell_tanh * o * (1 - o), o * (1 - cell_tanh * cell_tanh)
+        hidden_by_gate = cell_tanh * o * (1 - o)
+        hidden_by_cell = o * (1 - cell_tanh * cell_tanh)
         # Gradients of a step's hidden state and cell from the step after it, in the sequences that go on.
-        end, to_hidden, to_cell = grad.shape[1], None, None
+        end = grad.shape[1]
+        to_hidden = None
+        to_cell = None
         for size in reversed(ctx.sizes):
             step = (slice(None), slice(end - size, end))
-            hidden, end = grad[step], end - size
+            hidden = grad[step]
+            end = end - size
             if to_hidden is not None:
                 hidden = hidden.clone()
                 hidden[:, : to_hidden.shape[1]] += to_hidden
@@ -145,7 +155,8 @@ class _Recurrence(torch.autograd.Function):
             gates = by_gates[step]
             gates[..., :3, :] = cell[..., None, :] * cell_by_gates[step]
             gates[..., 3, :] = hidden * hidden_by_gate[step]
-            to_hidden, to_cell = gates.flatten(-2) @ weight, cell * f[step]
+            to_hidden = gates.flatten(-2) @ weight
+            to_cell = cell * f[step]
         by_gates = by_gates.flatten(-2)
         return by_gates, by_gates.mT @ hidden_before, None
 

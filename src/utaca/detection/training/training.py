@@ -22,11 +22,14 @@ from utaca.settings import schema
 CLASS_WEIGHTS = (1.0, 0.05, 1.0)
 """Weights of the classes hallucinated, correct, unknown in the loss (paper, appendix "Training Details"); they suit
 trajectories that are mostly correct."""
-LEARNING_RATE, BATCH = 1e-3, 16
+LEARNING_RATE = 1e-3
+BATCH = 16
 """Initial learning rate of Adam, and number of trajectories per step."""
 EVALUATE_EVERY = 100
 """Steps between validations."""
-CALIBRATION_STEPS, CALIBRATION_RATE, CALIBRATION_EVALUATE_EVERY = 300, 1e-4, 20
+CALIBRATION_STEPS = 300
+CALIBRATION_RATE = 1e-4
+CALIBRATION_EVALUATE_EVERY = 20
 """Most steps, learning rate and steps between validations where training starts from a trained detector. The paper
 calls such a calibration limited and gives no figure."""
 
@@ -77,10 +80,14 @@ def train(
     sets = [data for data in (train, second) if data is not None]
     train = train if second is None else joined(train, second)
     _check(train, validation)
-    rate, evaluate_every, weights = LEARNING_RATE, EVALUATE_EVERY, torch.tensor(CLASS_WEIGHTS)
+    rate = LEARNING_RATE
+    evaluate_every = EVALUATE_EVERY
+    weights = torch.tensor(CLASS_WEIGHTS)
     if initial:
         steps = min(steps, CALIBRATION_STEPS)
-        rate, evaluate_every, weights = CALIBRATION_RATE, CALIBRATION_EVALUATE_EVERY, class_weights(settings, sets)
+        rate = CALIBRATION_RATE
+        evaluate_every = CALIBRATION_EVALUATE_EVERY
+        weights = class_weights(settings, sets)
     order = torch.stack([_order([len(data) for data in sets], steps * BATCH, seed) for seed in seeds])
     order = order.view(len(seeds), steps, BATCH)
     starts = initial or [None] * len(seeds)
@@ -188,7 +195,8 @@ def _started(
 def _set_thresholds(detector: Detector, validation: Sequences) -> None:
     """Choose a detector's thresholds on the validation set."""
     logits = token_logits(detector, validation, detector.settings.chain)
-    p, label = detector.probabilities(logits), validation.labels
+    p = detector.probabilities(logits)
+    label = validation.labels
     detector.thresholds["youden"] = youden(distrust(p, "youden").numpy(), label)
     if detector.settings.kind == "evidential":
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
@@ -196,7 +204,8 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
 
 def _tell_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
     """Add to the detectors' facts which shares of each set are uncertain and distrusted; warn of too much distrust."""
-    network, rule = Network(detectors), detectors[0].settings.decision
+    network = Network(detectors)
+    rule = detectors[0].settings.decision
     for name, data in sets.items():
         labels = data.labels
         scores = distrust(detectors[0].probabilities(network.logits(data, network.settings.chain)), rule).numpy()
@@ -213,7 +222,9 @@ def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
     """Draw ``total`` indices into concatenated sets of ``sizes`` members, from each set in turn; shuffled passes over a
     set's members follow one another."""
     generator = _generator(seed, "order")
-    drawn, start, each = [], 0, -(-total // len(sizes))
+    drawn = []
+    start = 0
+    each = -(-total // len(sizes))
     for count in sizes:
         passes = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
         drawn.append(start + torch.cat(passes)[:each])

@@ -45,7 +45,8 @@ def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
     If the settings have the paper's rule, "youden" thresholds the log odds of failure for the best balanced accuracy.
     For an evidential detector, "mass" likewise thresholds the lack of evidence (:func:`vacuity`).
     """
-    logits, decision = token_logits(detector, sequences), detector.settings.decision
+    logits = token_logits(detector, sequences)
+    decision = detector.settings.decision
     p = detector.probabilities(logits)
     scores = {rule: distrust(p, rule) for rule in dict.fromkeys((decision, "youden"))}
     if detector.settings.kind == "evidential":
@@ -70,7 +71,8 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
     ``seed`` fill the columns ``detector`` and ``seed``.
     """
     uncertain, score, p = verdicts
-    n, length = sequences.n_tokens, sequences.length.numpy()
+    n = sequences.n_tokens
+    length = sequences.length.numpy()
     owner = pa.array(np.repeat(np.arange(len(sequences)), length))
     label = sequences.labels
     nothing = pa.nulls(n, pa.float32())

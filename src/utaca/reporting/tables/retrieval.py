@@ -101,8 +101,7 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
         for attribute, spans in documents[name].spans.items():
             reason = NOT_SAID if spans else NO_EVIDENCE
             result[point, name, attribute] = Fact(point, name, cas[point, name, attribute], reason)
-    memory = config.reader.memory
-    layout = Layout(memory.n_init, memory.n_local, memory.block_size)
+    layout = config.reader.memory.layout
     for path in files["test_traces"]:
         _add_retrieval(result, path, answers, documents, layout, prompts)
     return list(result.values())

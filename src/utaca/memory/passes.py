@@ -1,0 +1,400 @@
+"""Passes of the model behind branches: the steps that a pass runs, and what it computed for each of them.
+
+Steps of several answers share a pass. Within it, rows that see the same keys attend together (:class:`RowGroup`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from utaca.memory.attention import Segment, attention, best, grouped, mixture
+from utaca.readers.attention import Output, Step, on_device
+from utaca.settings.schema import TOKENS
+
+if TYPE_CHECKING:
+    from utaca.memory.branch import Branch
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a pass of the model computed for its rows, and what a branch that commits a row takes over.
+
+    ``keys`` [layers, rows, G, T, D] are unrotated; ``rotated`` are the same keys, rotated to their places in the
+    window, and ``values`` (same shape) the values. ``query`` [layers, rows, H, T, D] are the rotated queries, ``lse``
+    [layers, rows, H, T] the log-sum-exps of their logits, scaled by ``scaling``. The branch's new ``state_id`` is its
+    row's entry of ``state_ids``.
+    """
+
+    keys: Tensor
+    values: Tensor
+    rotated: Tensor
+    query: Tensor
+    lse: Tensor
+    scaling: float
+    state_ids: Sequence[object]
+
+
+class BlockStep(Step):
+    """A pass of ``tokens`` [T] after a branch under a ``budget`` of blocks per layer; nothing is committed.
+
+    Raises :class:`ValueError` if the branch has no room for the tokens.
+    """
+
+    passed: Pass
+
+    def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
+        super().__init__(branch, tokens, budget)
+        if branch.length + self.size > branch.capacity:
+            room = branch.capacity - branch.length
+            raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
+        layout = branch.memory.layout
+        self.position = branch.position
+        self.n_far = layout.n_far(self.position)
+        self.k = min(budget, self.n_far)
+        # The step sees entries ``start`` to ``behind`` of the branch's window.
+        self.start = layout.window_start(self.position) - branch.start
+        self.behind = self.position - branch.start
+
+    def equals(self, other: BlockStep) -> bool:
+        """Whether both steps pass the same tokens after the same committed tokens, and retrieve equally many blocks."""
+        alike = self.state.state_id == other.state.state_id and self.k == other.k
+        return alike and torch.equal(self.tokens, other.tokens)
+
+    @property
+    def attended(self) -> int:
+        """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
+        layout = self.state.memory.layout
+        initial = layout.n_init if self.n_far else 0
+        return initial + self.k * layout.block_size + self.behind - self.start + self.size
+
+
+@torch.inference_mode()
+def run_together(steps: Sequence[BlockStep]) -> None:
+    """Run steps of one size, on branches of one reader, in one pass of the model; this sets their results.
+
+    Nothing is committed. A step's results equal those of the step run alone up to the rounding of larger matrix
+    products. Steps of equal history, tokens and budget share a row.
+    """
+    twins = _twins(steps)
+    groups = _groups(twins)
+    rows = [step for group in groups for step in group]
+    reader = steps[0].state.reader
+    attending = _Attending([RowGroup(group) for group in groups])
+    hidden = reader.forward(torch.stack([step.tokens for step in rows]), attending)
+    output = Output(hidden, reader.embeddings(), reader.logits)
+    captures = {name: capture for step in steps for name, capture in step.state.captures.items()}
+    found = attending.found(max(step.k for step in steps), captures)
+    passed = Pass(
+        keys=torch.stack(attending.keys),
+        values=torch.stack(attending.values),
+        rotated=found.rotated,
+        query=found.query,
+        lse=found.lse,
+        scaling=attending.scaling,
+        state_ids=[object() for _ in rows],
+    )
+    for step, twin in zip(steps, twins, strict=True):
+        row = rows.index(twin)
+        step.output = output
+        step.passed = passed
+        step.row = row
+        # A row of a smaller budget than others has its best blocks first.
+        step.selected, order = found.chosen[:, row, : step.k].sort(-1)
+        step.scores = found.scores[:, row].gather(1, order)
+        step.captured = {name: found.captured[name][:, row] for name in step.state.captures if step.n_far}
+
+
+def _twins(steps: Sequence[BlockStep]) -> list[BlockStep]:
+    """For each step, the first of the steps that equals it."""
+    twins: list[BlockStep] = []
+    for step in steps:
+        twins.append(next((twin for twin in twins if twin.equals(step)), step))
+    return twins
+
+
+def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
+    """The distinct steps, in groups that can attend together."""
+    groups: dict[Hashable, list[BlockStep]] = {}
+    # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
+    for step in sorted(dict.fromkeys(steps), key=lambda step: step.k):
+        branch = step.state
+        of_document = step.size == 1 and step.n_far <= max(0, branch.n_whole)
+        key = (id(branch.memory), step.n_far) if of_document else branch.state_id
+        groups.setdefault(key, []).append(step)
+    return list(groups.values())
+
+
+class _Attending:
+    """The attention of a pass (:class:`utaca.readers.attention.Attending`), by groups of rows.
+
+    ``keys`` and ``values`` [rows, G, T, D] are those of each layer so far, unrotated.
+    """
+
+    def __init__(self, groups: Sequence[RowGroup]) -> None:
+        self.groups = groups
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.scaling = 1.0
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attention output [R, H, T, D] of query [R, H, T, D], key and value [R, G, T, D], all unrotated."""
+        self.scaling = scaling
+        self.keys.append(key)
+        self.values.append(value)
+        if len(self.groups) == 1:
+            return self.groups[0].attend(layer, query, key, value, scaling)
+        sizes = [len(group.branches) for group in self.groups]
+        parts = zip(self.groups, *(x.split(sizes) for x in (query, key, value)), strict=True)
+        return torch.cat([group.attend(layer, *rows, scaling) for group, *rows in parts])
+
+    def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
+        """What the rows found, group after group; see :meth:`RowGroup.found`."""
+        return Found.joined([group.found(most, captures) for group in self.groups])
+
+
+@dataclass
+class Found:
+    """What rows found in all layers.
+
+    ``rotated``, ``query`` and ``lse`` are as in :class:`Pass`. ``chosen`` [layers, rows, K] are the best blocks, of
+    which a step sees the first k, and ``scores`` their scores; ``captured`` [layers, rows] is what each signal
+    captured, by signal.
+    """
+
+    rotated: Tensor
+    query: Tensor
+    lse: Tensor
+    chosen: Tensor
+    scores: Tensor
+    captured: dict[str, Tensor]
+
+    @staticmethod
+    def joined(groups: Sequence[Found]) -> Found:
+        """The rows of several groups, one group after the other."""
+        if len(groups) == 1:
+            return groups[0]
+
+        def rows(name: str) -> Tensor:
+            return torch.cat([getattr(group, name) for group in groups], 1)
+
+        captured = {name: torch.cat([group.captured[name] for group in groups], 1) for name in groups[0].captured}
+        return Found(*map(rows, ("rotated", "query", "lse", "chosen", "scores")), captured)
+
+
+@dataclass(frozen=True)
+class _LayerFound:
+    """What a layer found: ``rotated`` keys [R, G, T, D], rotated ``query`` [R, H, T, D], log-sum-exps ``lses`` of
+    several parts of the keys [n, R, G, H / G, T], the best blocks ``chosen`` [R, k], the ``scores`` [R, n_far] of all.
+
+    The last two are None if no block is far.
+    """
+
+    rotated: Tensor
+    query: Tensor
+    lses: Tensor
+    chosen: Tensor | None
+    scores: Tensor | None
+
+
+class RowGroup:
+    """Rows that attend together: single tokens of branches of one document, or steps of one history."""
+
+    def __init__(self, steps: list[BlockStep]) -> None:
+        first = steps[0]
+        branch = first.state
+        self.branches = [step.state for step in steps]
+        self.memory = branch.memory
+        self.n_far = first.n_far
+        self.scale = branch.scale
+        self.size = first.size
+        self.clipped = self.memory.clipped and not branch.packed
+        self._layers: list[_LayerFound] = []
+        self._plan_window(first, [step.behind for step in steps])
+        self._plan_rotation(steps)
+        self._plan_blocks(first, [step.k for step in steps])
+
+    def _plan_window(self, first: BlockStep, behind: Sequence[int]) -> None:
+        """Part the window's entries into those that all rows see, and those of each row.
+
+        ``behind`` has the number of entries before each row's step.
+        """
+        branch = first.state
+        # Branches of one document may differ in what follows it; steps of one history do not.
+        end = max(first.start, len(self.memory) - branch.start) if self.size == 1 else first.behind
+        self.window = slice(first.start, end)
+        self.shared = _by_layer(branch.window[:, :, None, :, self.window])
+        self.tails = [number - end for number in behind]
+        longest = max(self.tails)
+        self.earlier = _by_layer(self._tails(longest)) if longest else []
+        self.seen = None
+        if min(self.tails) < longest:
+            device = branch.window.device
+            lengths = on_device(self.tails, device)[:, None, None, None] + 1
+            self.seen = torch.arange(longest + 1, device=device) < lengths
+
+    def _plan_rotation(self, steps: Sequence[BlockStep]) -> None:
+        """Rotations of queries and keys to the tokens' places and, with far blocks, to the edge of the window."""
+        branch = steps[0].state
+        rotary = branch.reader.rotary
+        dtype = branch.window.dtype
+        places = [step.state.first_position + step.behind for step in steps]
+        self.to_place = rotary.behind(places, self.size, dtype)
+        if self.n_far:
+            n_local = self.memory.settings.n_local
+            self.to_place = self.to_place.joined_with(rotary.at(range(n_local - 1, n_local), dtype))
+
+    def _plan_blocks(self, first: BlockStep, budgets: Sequence[int]) -> None:
+        """Numbers of blocks that the rows attend to; the initial tokens count as blocks too, numbered up to -1."""
+        branch = first.state
+        layout = self.memory.layout
+        device = branch.window.device
+        initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
+        self.initial = initial.expand(len(budgets), -1)
+        self.most = max(budgets)
+        self.counts = [len(initial) + k for k in budgets]
+        if branch.packed:
+            # Keys are packed right before the window, whatever their blocks' positions.
+            end = branch.first_position + first.start
+            before = [torch.arange(end - layout.block_size * count, end, device=device) for count in self.counts]
+            self.to_pack = branch.reader.rotary.at(torch.cat(before).clamp(min=0), branch.window.dtype)
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """As :meth:`utaca.readers.attention.Attending.attend`; keeps what the layer found until :meth:`found`."""
+        rows, heads, length, _ = query.shape
+        turned = self.to_place(torch.cat((query, key), 1))
+        # With far blocks, the second half is rotated to the edge of the window.
+        near, edge = turned.unbind(0) if self.n_far else (turned, None)
+        local, rotated = near.split((heads, key.shape[1]), 1)
+        parts = []
+        keys, values = self.shared[layer]
+        if keys.shape[2] and rows == 1:
+            parts.append(grouped(local, keys, values, scaling))
+        elif keys.shape[2]:
+            # All rows see the same keys here, so their tokens can be treated as tokens of one row.
+            together = local.transpose(0, 1).flatten(1, 2)[None]
+            of_tokens = grouped(together, keys, values, scaling)
+            parts.append(tuple(x[0].unflatten(2, (rows, length)).movedim(2, 0) for x in of_tokens))
+        parts.append(self._tail(layer, local, rotated, value, scaling))
+        chosen = scores = None
+        if self.n_far:
+            edge = edge[:, :heads]
+            scores = self._scores(layer, edge)
+            chosen = best(scores, self.most)
+            if min(self.counts) < max(self.counts):
+                # The best come first, because a row of a smaller budget sees only the first ones.
+                chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
+            parts.append(self._far(layer, edge if self.clipped else local, chosen, scaling))
+        out, lses = mixture(parts)
+        self._layers.append(_LayerFound(rotated, local, lses, chosen, scores))
+        return out.flatten(1, 2)
+
+    def _tails(self, longest: int) -> Tensor:
+        """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window."""
+        start = self.window.stop
+        tails = []
+        for branch, count in zip(self.branches, self.tails, strict=True):
+            tail = branch.window[:, :, :, start : start + count]
+            tails.append(pad(tail, (0, 0, 0, longest - count)) if count < longest else tail)
+        return torch.stack(tails, 2) if len(tails) > 1 else tails[0][:, :, None]
+
+    def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
+        """What all layers found; ``chosen`` has ``most`` blocks a row, and ``captures`` record the retrieval."""
+        rotated = torch.stack([layer.rotated for layer in self._layers])
+        query = torch.stack([layer.query for layer in self._layers])
+        lses = torch.stack([layer.lses for layer in self._layers])
+        lse = (lses[:, 0] if lses.shape[1] == 1 else lses.logsumexp(1)).flatten(2, 3)
+        layers, rows = lse.shape[:2]
+        if not self.n_far:
+            chosen = torch.zeros(layers, rows, most, dtype=torch.long, device=lse.device)
+            scores = self.memory.representatives[0].new_zeros(layers, rows, most)
+            return Found(rotated, query, lse, chosen, scores, {name: lse.new_zeros(layers, rows) for name in captures})
+        chosen = torch.stack([layer.chosen for layer in self._layers])
+        of_all = torch.stack([layer.scores for layer in self._layers])
+        captured = {}
+        for name, capture in captures.items():
+            captured[name] = capture(of_all.flatten(0, 1), self.n_far, self.scale).view(layers, rows)
+        scores = of_all.gather(2, chosen)
+        room = most - chosen.shape[2]
+        if room:
+            # A group that retrieves fewer blocks is padded with block 0; no step of the group sees the padding.
+            chosen = pad(chosen, (0, room))
+            scores = pad(scores, (0, room))
+        return Found(rotated, query, lse, chosen, scores, captured)
+
+    def _scores(self, layer: int, edge: Tensor) -> Tensor:
+        """Retrieval scores [R, n_far] for queries at the edge of the window.
+
+        Blocks that left the window after the document are scored by what their branches hold.
+        """
+        branch = self.branches[0]
+        if self.memory.settings.representatives == TOKENS:
+            count = min(self.n_far, max(0, branch.n_whole))
+            keys = branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole]
+            return self.memory.scores(layer, edge, count, keys.flatten(1, 2))
+        count = min(self.n_far, branch.n_scored)
+        left = self.n_far - count
+        if not left:
+            return self.memory.scores(layer, edge, count)
+        later = [each.representatives[layer, :, :left] for each in self.branches]
+        return self.memory.scores(layer, edge, count, later[0][None] if len(later) == 1 else torch.stack(later))
+
+    def _tail(self, layer: int, local: Tensor, rotated: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention to the tokens of this pass and, if T is 1, to each branch's tokens after the shared window."""
+        if self.size > 1 or not self.earlier:
+            return grouped(local, rotated, value, scaling, causal=self.size > 1)
+        keys, values = self.earlier[layer]
+        keys = torch.cat((rotated, keys), 2)
+        values = torch.cat((value, values), 2)
+        if self.seen is None:
+            return grouped(local, keys, values, scaling)
+        out, lse = attention([Segment(local, keys, values, self.seen)], scaling)
+        groups = keys.shape[1]
+        return out.unflatten(1, (groups, -1)), lse.unflatten(1, (groups, -1))
+
+    def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention to the initial tokens and each row's best blocks; rows of equally many blocks attend together."""
+        branch = self.branches[0]
+        ids = torch.cat((self.initial, chosen), 1)
+        alike = min(self.counts) == max(self.counts)
+        if alike:
+            ids = ids.flatten()
+        else:
+            rows = zip(ids, self.counts, strict=True)
+            ids = torch.cat([row[:count].sort().values for row, count in rows])
+        pairs = self.memory.place(branch.blocks(layer, ids, self.n_far), ids)
+        if branch.packed:
+            pairs = torch.stack((self.to_pack(pairs[0]), pairs[1]))
+        if alike:
+            return self._to_blocks(query, pairs, scaling)
+        results = []
+        row = 0
+        at = 0
+        for count, same in groupby(self.counts):
+            n_rows = len(list(same))
+            end = at + n_rows * count * self.memory.block_size
+            results.append(self._to_blocks(query[row : row + n_rows], pairs[:, :, at:end], scaling))
+            row = row + n_rows
+            at = end
+        return tuple(torch.cat(column) for column in zip(*results, strict=True))
+
+    def _to_blocks(self, query: Tensor, pairs: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """Attention of rows [R, H, T, D] to equally many blocks each, whose ``pairs`` are [2, G, R * n, D]."""
+        far = pairs.unflatten(2, (len(query), -1)).transpose(1, 2)
+        if skipped := self.memory.layout.skipped:
+            # The first initial block begins with padding before the text.
+            far = far[..., skipped:, :]
+        keys, values = far.unbind(0)
+        return grouped(query, keys, values, scaling)
+
+
+def _by_layer(pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values [R, G, n, D] of each layer, from both of all layers, [layers, 2, R, G, n, D]."""
+    keys, values = pairs.unbind(1)
+    return list(zip(keys.unbind(0), values.unbind(0), strict=True))
