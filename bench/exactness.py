@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from utaca.generation.kept import restored, save
 
 import utaca
 from utaca.decoding.loop import Batch, generate_together
@@ -23,7 +24,6 @@ from utaca.decoding.options import Decoding, Sampling
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed, Trigger
 from utaca.detection.detector import Detector, distrust
-from utaca.generation.kept import restored, save
 from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import passes, prefill, resumed
 from utaca.methods import METHODS, build

@@ -29,8 +29,8 @@ from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
 from utaca.endpoints.store import AnswerStore, identity
-from utaca.generation import kept
 from utaca.judging.rules import tasks
+from utaca.memory import saved
 from utaca.readers.load import Reader
 from utaca.settings.schema import EndpointSettings
 
@@ -268,7 +268,7 @@ def test_a_document_is_found_again_until_it_is_damaged(prepared: Path) -> None:
     for damaged in (whole[: len(whole) // 2], whole[:-1] + bytes([whole[-1] ^ 1])):
         entry.write_bytes(damaged)
         done = ask(*options)
-        assert "is damaged; it is read anew" in done.stderr
+        assert "is damaged; it is read again" in done.stderr
         assert done.stdout == first.stdout
         assert entry.stat().st_size == len(whole)
 
@@ -289,12 +289,12 @@ def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path, monkeypa
     before = set(Path("kept").iterdir())
     assert len(before) == 3, "a file that is no entry stays"
     done = ask(*options, "--cache-size", "1000", "--document", "-", stdin=f"d {DOCUMENT}")
-    assert "for which the cache has no room; it is not kept" in done.stderr
+    assert "has no room; it is not saved" in done.stderr
     assert set(Path("kept").iterdir()) == before
-    monkeypatch.setattr(kept, "save", Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr(saved, "save", Mock(side_effect=OSError("disk full")))
     monkeypatch.setattr(answering, "detectors", lambda identity: {})
     done = ask("--cache", "kept", "--max-new-tokens", "1", "--document", "-", stdin=f"d {DOCUMENT}")
-    assert "The document is not kept: the cache kept cannot be written to (disk full)." in done.stderr
+    assert "The document is not saved: kept cannot be written to (disk full)." in done.stderr
     assert "No detector ships for reader tiny" in done.stderr
 
 

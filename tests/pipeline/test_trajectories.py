@@ -23,10 +23,10 @@ from utaca.generation import answers as answers_module
 from utaca.generation import points as points_module
 from utaca.generation import trajectories as trajectories_module
 from utaca.generation.answers import Asked, ask
-from utaca.generation.kept import Kept
 from utaca.generation.points import Decoded, PointDetector, Prepared, decode_points, prepare
 from utaca.generation.trajectories import trajectories
 from utaca.memory import BlockMemory, prefill
+from utaca.memory.saved import SavedDocuments
 from utaca.methods import infllm as infllm_module
 from utaca.methods import method_of
 from utaca.methods.full import FullAttention
@@ -273,10 +273,10 @@ def reader_under(budget: int, reader: Reader, text: str) -> BlockMemory:
 def test_trajectories_are_of_documents_read_under_their_own_budget(reader, tmp_path) -> None:
     reader.settings.memory.prefill_budget = OWN
     inputs, recorded = asked(reader, documents(2)), schema.TrajectorySettings()
-    kept = Kept(tmp_path / "kept")
+    saved = SavedDocuments(tmp_path / "saved")
     tables = [
         trajectories(reader, inputs, [1, 6], recorded, Journal(tmp_path / name, "x"), keeping)
-        for name, keeping in (("alone", None), ("kept", kept))
+        for name, keeping in (("alone", None), ("saved", saved))
     ]
     assert tables[0].equals(tables[1])
     rows = tables[0].to_pylist()

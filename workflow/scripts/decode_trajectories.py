@@ -7,8 +7,8 @@ import torch
 
 from utaca.biographies.evidence import variants
 from utaca.generation.answers import ask
-from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import load as load_reader
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
@@ -29,11 +29,11 @@ with stage_log(snakemake.log[0]):
     asked = [ask(reader, own) for document in documents for own in variants(document, params.evidence)]
     # What asks the same documents later need not read them again.
     later = params.together and snakemake.config["decode"].get(snakemake.wildcards.split)
-    kept = Kept(Path(params.journal).with_name("memories") / folder.name) if later else None
+    saved = SavedDocuments(Path(params.journal).with_name("memories") / folder.name) if later else None
     paths = [build(schema.PathSettings, path) for path in params.paths]
     budgets = [*params.budgets, *paths]
     how = {"signals": params.signals, "together": params.together}
-    table = trajectories(reader, asked, budgets, recorded, journal, kept, **how)
+    table = trajectories(reader, asked, budgets, recorded, journal, saved, **how)
     write(
         snakemake.output[0],
         "trajectories",

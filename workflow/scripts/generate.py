@@ -6,8 +6,8 @@ import pyarrow as pa
 import torch
 
 from utaca.generation.answers import ask
-from utaca.generation.kept import Kept
 from utaca.generation.points import decode_points, prepare
+from utaca.memory.saved import SavedDocuments
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
@@ -24,11 +24,11 @@ with stage_log(snakemake.log[0]):
     journal = Journal(params.journal, fingerprint(digest(alike), files.reader))
     asked = [ask(reader, document) for document in documents]
     # Those that the trajectories' stage has read.
-    kept = Kept(Path(params.journal).with_name("memories") / f"{wildcards.split}-{wildcards.shard}", room=0)
-    how = {"split": wildcards.split, "together": params.together, "kept": kept, "codes": params.codes}
+    saved = SavedDocuments(Path(params.journal).with_name("memories") / f"{wildcards.split}-{wildcards.shard}", room=0)
+    how = {"split": wildcards.split, "together": params.together, "saved": saved, "codes": params.codes}
     found = decode_points(prepared, asked, journal, **how)
     if wildcards.kind == "blocks":
-        kept.clear()
+        saved.clear()
     changing = ("points", "methods", "triggers", "taken", "codes")
     settings = digest({key: value for key, value in params.items() if key not in changing})
     made_from = [files.documents, *files.detectors]

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import utaca
 from utaca.app import documents
 from utaca.app.answering import Choice, choose
-from utaca.app.cache import Cache
+from utaca.app.cache import opened
 from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
@@ -54,11 +54,13 @@ def ask(
         tell(choice.note)
     started = time.perf_counter()
     if cache is None:
-        memory, cached = prefill(reader, text, budget=choice.options["budget"], description="reading"), False
+        memory = prefill(reader, text, budget=choice.options["budget"], description="reading")
+        found = False
     else:
-        memory, cached = Cache(cache, cache_size, tell).read(reader, text, choice.options["budget"])
+        saved = opened(cache, cache_size)
+        memory, _, found = saved.read(reader, text, choice.options["budget"], description="reading")
     seconds = time.perf_counter() - started
-    if cached:
+    if found:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")
     show, batch = show_json if json_lines else shaded(sys.stdout, choice), Batch()
     answer = batch.add(Decoding(memory, question, **choice.options))
@@ -82,7 +84,7 @@ def ask(
             "rollbacks": generation.rollbacks,
             "decode_seconds": round(generation.seconds, 3),
             "read_seconds": round(seconds, 3),
-            "cached": cached,
+            "cached": found,
         }
         print(json.dumps(totals), flush=True)
     else:

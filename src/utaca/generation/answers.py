@@ -14,8 +14,8 @@ from utaca.decoding.loop import generate, generate_together
 from utaca.decoding.options import Decoding, Reading
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
-from utaca.generation.kept import Kept
 from utaca.generation.peak import PeakMemory
+from utaca.memory.saved import SavedDocuments
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS, shared_reading
 from utaca.methods.utaca import Adaptive
@@ -64,13 +64,13 @@ class Answers:
 
     The latest reading is kept only for questions and methods that can share it (:func:`shared_reading`), so that no
     method's peak memory includes another method's reading. Answers that share passes, for which no peak memory is
-    measured, take a document's block memory from ``kept`` if an earlier stage has kept it.
+    measured, take a document's block memory from ``saved`` if an earlier stage has saved it.
     """
 
-    def __init__(self, reader: Reader, document: str | Tensor, kept: Kept | None = None) -> None:
+    def __init__(self, reader: Reader, document: str | Tensor, saved: SavedDocuments | None = None) -> None:
         self.reader = reader
         self._document = document
-        self._documents = kept
+        self._documents = saved
         self._kept: tuple[Hashable, Reading, float, int] | None = None
 
     def answer(
@@ -127,7 +127,7 @@ class Answers:
             started = time.perf_counter()
             with PeakMemory(self.reader.device) as peak:
                 if shared and self._documents and method.reading == BLOCKS:
-                    reading, seconds = self._documents.read(self.reader, self._document, method.budget)
+                    reading, seconds, _ = self._documents.read(self.reader, self._document, method.budget)
                 else:
                     reading = method.read(self.reader, self._document, room)
                     seconds = time.perf_counter() - started

@@ -11,7 +11,7 @@ import pyarrow as pa
 from utaca.detection.detector import Detector, load_for
 from utaca.errors import UserError
 from utaca.generation.answers import Answer, Answers, Asked, answer_together
-from utaca.generation.kept import Kept
+from utaca.memory.saved import SavedDocuments
 from utaca.methods import method_of
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import shared_reading
@@ -89,7 +89,7 @@ def decode_points(
     *,
     split: str,
     together: bool = False,
-    kept: Kept | None = None,
+    saved: SavedDocuments | None = None,
     codes: Mapping[str, str] | None = None,
 ) -> Decoded:
     """Answers and traces of every point.
@@ -97,7 +97,7 @@ def decode_points(
     ``split`` names the split or set of tasks. Methods that can share a reading of a document follow each other,
     and so do questions about one document if they are adjacent in ``asked``. With ``together``, points that allow it
     share passes (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier
-    stage has ``kept`` are not read again. ``codes`` are digests, by label, of the code that a point has to itself; if
+    stage has ``saved`` are not read again. ``codes`` are digests, by label, of the code that a point has to itself; if
     one changes, the journal's answers at that point do not count.
 
     If memory does not suffice for an answer, or if its method lacks something (:meth:`Method.missing`) or cannot handle
@@ -118,7 +118,7 @@ def decode_points(
     for group in side_by_side(documents, len(points) if together else 0):
         questions = []
         for document in group:
-            answers = Answers(reader, document[0].text, kept)
+            answers = Answers(reader, document[0].text, saved)
             questions.append([_Journaled(one, answers, journal, split) for one in document])
         shared = [setup for setup in setups if together and setup.point.together]
         for _, of_reading in groupby(shared, key=lambda setup: reading[setup.point.label]):

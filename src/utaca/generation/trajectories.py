@@ -13,9 +13,9 @@ from utaca.decoding.loop import generate_together
 from utaca.decoding.options import Decoding
 from utaca.decoding.policies import parse, path
 from utaca.generation.answers import Asked, side_by_side_room
-from utaca.generation.kept import Kept
 from utaca.generation.points import side_by_side
 from utaca.memory import BlockMemory, prefill
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
 from utaca.records import trajectory_schema
 from utaca.records.journal import Journal
@@ -32,7 +32,7 @@ def trajectories(
     budgets: Sequence[int | PathSettings],
     recorded: TrajectorySettings,
     journal: Journal,
-    kept: Kept | None = None,
+    saved: SavedDocuments | None = None,
     *,
     signals: Sequence[str] = schema.RECORDED,
     together: bool = True,
@@ -40,7 +40,7 @@ def trajectories(
     """One answer per document and budget or path, one row per token (:func:`utaca.records.trajectory_schema`).
 
     The budgets of a document and, with ``together``, several short documents share passes, which take little longer
-    than passes of a single row. ``signals`` are those that are recorded. ``kept``, if given, keeps the documents for a
+    than passes of a single row. ``signals`` are those that are recorded. ``saved``, if given, saves the documents for a
     later stage that asks about them.
     """
     rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
@@ -48,7 +48,7 @@ def trajectories(
     tables: list[pa.Table] = []
     for group in side_by_side([[one] for one in asked], rows):
         questions = [one for document in group for one in document]
-        decoded = cache(partial(_decoded, reader, questions, budgets, recorded, signals, kept))
+        decoded = cache(partial(_decoded, reader, questions, budgets, recorded, signals, saved))
         for place, one in enumerate(questions):
             # Rounding depends on what shares passes, so if one question is missing, its whole group is decoded again.
             make = lambda decoded=decoded, place=place: decoded()[place]  # noqa: E731
@@ -64,7 +64,7 @@ def _decoded(
     budgets: Sequence[int | PathSettings],
     recorded: TrajectorySettings,
     signals: Sequence[str],
-    kept: Kept | None,
+    saved: SavedDocuments | None,
 ) -> list[pa.Table]:
     """The trajectories of each question, decoded in shared passes."""
     decodings = []
@@ -72,7 +72,7 @@ def _decoded(
         for one in questions:
             about = {"max_new_tokens": one.longest, "prefix": one.prefix, "measured": signals}
             each = [_steps(budget, one.longest) for budget in budgets]
-            memories = _memories(reader, one.text, [max(steps) for steps in each], kept)
+            memories = _memories(reader, one.text, [max(steps) for steps in each], saved)
             for steps in each:
                 expanded = recorded.expanded if recorded.expanded >= max(steps) else 0
                 decodings.append(Decoding(memories[max(steps)], one.question, steps, expanded=expanded, **about))
@@ -87,11 +87,13 @@ def _decoded(
     ]
 
 
-def _memories(reader: Reader, text: str, budgets: Sequence[int], kept: Kept | None) -> dict[int, BlockMemory]:
+def _memories(
+    reader: Reader, text: str, budgets: Sequence[int], saved: SavedDocuments | None
+) -> dict[int, BlockMemory]:
     """A document as it is read for answers under each budget: once, or once a budget if the reader wants it so."""
 
     def read(budget: int) -> BlockMemory:
-        return kept.read(reader, text, budget)[0] if kept else prefill(reader, text, budget=budget)
+        return saved.read(reader, text, budget).memory if saved else prefill(reader, text, budget=budget)
 
     if reader.settings.memory.prefill_budget == schema.OWN:
         return {budget: read(budget) for budget in budgets}

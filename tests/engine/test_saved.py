@@ -1,4 +1,4 @@
-"""Documents that are kept in files are those that were read, bit for bit."""
+"""Documents that are saved in files are those that were read, bit for bit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +11,9 @@ from small import SETTINGS, contents, make_reader, some_tokens
 from test_trajectories import asked, decoded, documents
 
 from utaca.decoding.loop import generate
-from utaca.generation import kept
-from utaca.generation.kept import Kept
 from utaca.generation.trajectories import trajectories
-from utaca.memory import prefill
+from utaca.memory import prefill, saved
+from utaca.memory.saved import SavedDocuments
 from utaca.records.journal import Journal
 from utaca.settings.schema import TrajectorySettings
 
@@ -23,26 +22,27 @@ from utaca.settings.schema import TrajectorySettings
 def read(monkeypatch: pytest.MonkeyPatch) -> Mock:
     """Counts the documents that are read."""
     counted = Mock(wraps=prefill)
-    monkeypatch.setattr(kept, "prefill", counted)
+    monkeypatch.setattr(saved, "prefill", counted)
     return counted
 
 
 @pytest.mark.parametrize("representatives", ["attention_mass", "tokens"])
 @pytest.mark.parametrize(("dtype", "storage"), [(torch.float32, "device"), (torch.bfloat16, "host")])
 @pytest.mark.parametrize("length", [10, 221])
-def test_a_kept_document_is_the_one_that_was_read(
+def test_a_saved_document_is_the_one_that_was_read(
     dtype: torch.dtype, storage: str, representatives: str, length: int, tmp_path: Path, read: Mock
 ) -> None:
     reader = make_reader(memory=replace(SETTINGS, storage=storage, representatives=representatives))
     reader.model.to(dtype)
     tokens = some_tokens(length)
-    first, seconds = Kept(tmp_path).read(reader, tokens)
-    again, told = Kept(tmp_path).read(reader, tokens)
+    first, seconds, found = SavedDocuments(tmp_path).read(reader, tokens)
+    again, told, again_found = SavedDocuments(tmp_path).read(reader, tokens)
+    assert (found, again_found) == (False, True)
     assert read.call_count == 1
     assert told == seconds > 0
     for a, b in zip(contents(first), contents(again), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-    places = [{part.data_ptr() for part in parts} for parts in (kept._parts(first).values(), contents(first))]
+    places = [{part.data_ptr() for part in parts} for parts in (saved._parts(first).values(), contents(first))]
     assert places[0] == places[1], "the size of a large document is known without a copy of it"
     answers = [generate(memory, "Who?", budget=3, max_new_tokens=8) for memory in (first, again)]
     assert torch.equal(*(torch.stack([t.embeddings["attention"] for t in answer.trace]) for answer in answers))
@@ -52,38 +52,38 @@ def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read
     reader, tokens = make_reader(), some_tokens(100)
     others = make_reader("qwen2"), make_reader("llama-yarn"), make_reader(memory=replace(SETTINGS, n_local=32))
     for one, text in [(reader, tokens), (reader, tokens.flip(0)), *((x, tokens) for x in others), (reader, tokens)]:
-        Kept(tmp_path).read(one, text)
+        SavedDocuments(tmp_path).read(one, text)
     assert read.call_count == len(list(tmp_path.iterdir())) == 5
 
 
-def test_a_damaged_file_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Mock) -> None:
+def test_a_damaged_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Mock) -> None:
     reader, tokens = make_reader(), some_tokens(100)
-    Kept(tmp_path).read(reader, tokens)
+    SavedDocuments(tmp_path).read(reader, tokens)
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    anew, again = (Kept(tmp_path).read(reader, tokens)[0] for _ in range(2))
+    anew, again = (SavedDocuments(tmp_path).read(reader, tokens)[0] for _ in range(2))
     assert read.call_count == 2
     assert all(torch.equal(a, b) for a, b in zip(contents(anew), contents(again), strict=True))
     monkeypatch.setattr("utaca.memory.BlockMemory.fill", Mock(side_effect=torch.OutOfMemoryError))
     with pytest.raises(torch.OutOfMemoryError):
-        Kept(tmp_path).read(reader, tokens)
-    Kept(tmp_path, room=len(whole)).read(reader, tokens.flip(0))
+        SavedDocuments(tmp_path).read(reader, tokens)
+    SavedDocuments(tmp_path, room=len(whole)).read(reader, tokens.flip(0))
     assert [*tmp_path.iterdir()] == [path]
-    Kept(tmp_path).clear()
-    Kept(tmp_path).clear()
+    SavedDocuments(tmp_path).clear()
+    SavedDocuments(tmp_path).clear()
     assert not tmp_path.exists()
 
 
 def test_what_trajectories_have_read_answers_need_not_read(tmp_path: Path, read: Mock) -> None:
     reader, given = make_reader(), documents(2)
     questions, points = asked(reader, given), [point("infllm", 2), point("infllm", 6)]
-    folder = Kept(tmp_path / "memories")
+    folder = SavedDocuments(tmp_path / "memories")
     trajectories(reader, questions, [1], TrajectorySettings(), Journal(tmp_path / "a", "x"), folder)
     assert read.call_count == 2
 
-    def answers(name: str, kept: Kept | None) -> list:
-        found = decoded(reader, questions, points, Journal(tmp_path / name, "x"), together=True, kept=kept)
+    def answers(name: str, saved: SavedDocuments | None) -> list:
+        found = decoded(reader, questions, points, Journal(tmp_path / name, "x"), together=True, saved=saved)
         return [table.drop_columns(["prefill_seconds", "decode_seconds"]) for table in found.answers.values()]
 
     assert answers("b", folder) == answers("c", None)

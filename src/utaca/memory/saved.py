@@ -1,14 +1,18 @@
-"""Files of documents' block memories, for later jobs and commands with questions about the same documents."""
+"""Documents on disk: block memories in files, for later jobs and commands with questions about the same documents."""
 
 import hashlib
 import json
+import logging
+import os
+import re
 import shutil
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,42 +23,106 @@ from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import begun, memory_settings, prefill
 from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path
+from utaca.settings.machine import free_disk, gib
 
 ROOM = 2**31
-"""Most bytes of block memory in a folder: enough for the short documents of a shard, too few for a long document."""
+"""Most bytes in a folder of a run: enough for the short documents of a shard, too few for a long document."""
+# A file of a document, whole or half-written; the folder may hold other files of the user's, models among them.
+_FILE = re.compile(r"\.?[0-9a-f]{64}\.safetensors")
+
+_log = logging.getLogger(__name__)
 
 
-class Kept:
+class Read(NamedTuple):
+    """A document's block memory, the seconds that reading it took, and whether it came from a file."""
+
+    memory: BlockMemory
+    seconds: float
+    found: bool
+
+
+class SavedDocuments:
     """Block memories of documents in ``folder``, one per file, found by reader, settings and tokens.
 
-    A document is not kept if the folder would exceed ``room`` bytes, or if the disk is full; a document whose file is
-    damaged is read again.
+    Files are written whole or not at all. The folder takes at most ``room`` bytes. A document that has no room is not
+    saved or, with ``evict``, takes the place of those that were not used for longest. A document whose file is damaged
+    is read again. ``private``: other users of the machine may not read the files. ``tell`` is called with a sentence
+    where a document is not saved, or its file is damaged.
     """
 
-    def __init__(self, folder: str | Path, room: int = ROOM) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        room: int = ROOM,
+        *,
+        evict: bool = False,
+        private: bool = False,
+        tell: Callable[[str], None] = _log.info,
+    ) -> None:
         self._folder = Path(folder)
         self._room = room
+        self._evict = evict
+        self._private = private
+        self._tell = tell
 
-    def read(self, reader: Reader, document: str | Tensor, budget: int | None = None) -> tuple[BlockMemory, float]:
-        """The memory that :func:`prefill` makes of a document, bit for bit, and the seconds that reading took."""
+    def read(self, reader: Reader, document: str | Tensor, budget: int | None = None, *, description: str = "") -> Read:
+        """The memory that :func:`utaca.prefill` makes of a document, bit for bit; arguments and errors are the same."""
         tokens = reader.document(document)
         path = path_of(self._folder, reader, tokens, budget)
         if path.is_file():
-            with suppress(DamagedError):
-                return restored(path, reader, tokens, budget)
-            path.unlink(missing_ok=True)
+            try:
+                memory, seconds = restored(path, reader, tokens, budget)
+            except DamagedError:
+                self._tell(f"The saved document {path} is damaged; it is read again.")
+                path.unlink(missing_ok=True)
+            else:
+                with suppress(OSError):
+                    os.utime(path)
+                return Read(memory, seconds, True)
         started = time.perf_counter()
-        memory = prefill(reader, tokens, budget=budget)
+        memory = prefill(reader, tokens, budget=budget, description=description)
         seconds = time.perf_counter() - started
-        held = sum(file.stat().st_size for file in self._folder.glob("*"))
-        if held + size(memory) <= self._room:
-            with suppress(OSError, SafetensorError):
-                save(memory, seconds, path)
-        return memory, seconds
+        self._save(memory, seconds, path)
+        return Read(memory, seconds, False)
 
     def clear(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _save(self, memory: BlockMemory, seconds: float, path: Path) -> None:
+        needed = size(memory)
+        try:
+            if self._evict and needed <= self._room:
+                self._make_room(needed)
+            held = sum(length for _, length, _ in self._files())
+            if needed > min(self._room - held, free_disk(self._folder)):
+                self._tell(f"The document takes {gib(needed)}, for which {self._folder} has no room; it is not saved.")
+                return
+            save(memory, seconds, path)
+            if self._private:
+                path.chmod(0o600)
+        except (OSError, SafetensorError) as error:
+            self._tell(f"The document is not saved: {self._folder} cannot be written to ({error}).")
+
+    def _make_room(self, needed: int) -> None:
+        """Remove the files that were not used for longest, until ``needed`` more bytes have room."""
+        files = sorted(self._files())
+        held = sum(length for _, length, _ in files)
+        for _, length, path in files:
+            if held + needed <= self._room:
+                return
+            path.unlink(missing_ok=True)
+            held -= length
+
+    def _files(self) -> list[tuple[int, int, Path]]:
+        """Time of the last use, in ns, size in bytes and path of each file of a document."""
+        files = []
+        for path in self._folder.glob("*"):
+            if _FILE.fullmatch(path.name):
+                with suppress(FileNotFoundError):  # another process may have removed it
+                    about = path.stat()
+                    files.append((about.st_mtime_ns, about.st_size, path))
+        return files
 
 
 class DamagedError(Exception):
