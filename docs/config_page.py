@@ -6,7 +6,6 @@
 import argparse
 import json
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 from utaca.settings import schema
 from utaca.settings.compose import groups
 from utaca.settings.models import bounds_of, keys_of
+from utaca.settings.triggers import TriggerSetting
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
@@ -90,7 +90,7 @@ def _rows(kind: type, where: str) -> Iterator[str]:
         alike.setdefault(_inner(hint), []).append(name)
     for name, (hint, about) in keys.items():
         inner, suffix = _inner(hint)
-        if is_dataclass(inner) and isinstance(inner, type):
+        if hasattr(inner, "__pydantic_fields__"):
             names = alike[inner, suffix]
             if name == names[0]:
                 shared = name if len(names) == 1 else f"{{{','.join(names)}}}"
@@ -113,6 +113,8 @@ def _inner(hint: Any) -> tuple[Any, str]:
 def _type(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return type(get_args(hint)[0]).__name__
+    if hint is TriggerSetting:
+        return "str"
     return f"list of {_type(get_args(hint)[0])}" if get_origin(hint) is list else hint.__name__
 
 

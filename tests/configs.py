@@ -39,8 +39,11 @@ def point(
     """
     settings = schema.PointSettings(method, budget, policy, trigger, base, seeds)
     blocks = f"K{budget}" if settings.in_blocks else str(budget or "")
-    trigger_name = settings.detector or settings.beside.replace(" ", "")
-    name = "-".join(filter(None, [settings.decoder, blocks, policy.replace(".", ""), trigger_name]))
+    trigger_name = settings.detector
+    if settings.adaptive and not settings.detected and settings.trigger.value is not None:
+        kind = settings.trigger.kind.replace("agreement", "witness")
+        trigger_name = f"{kind}{settings.trigger.value}"
+    name = "-".join(filter(None, [settings.family, settings.base, blocks, policy.replace(".", ""), trigger_name]))
     return schema.OperatingPoint(**vars(settings), **{"name": name, "seed": 0} | about)
 
 

@@ -14,9 +14,11 @@ def answer(document: str, of: OperatingPoint, **columns: Any) -> Row:
     """A row of schema "answers" of an operating point; by default 288 keys more than selected are attended."""
     selected = columns.get("selected", 16.0 * of.budget)
     attended = columns.get("attended", selected + 288)
+    trigger = "detector" if of.detected else str(of.trigger)
     return {
-        "document": document, "split": "test", "point": of.label, "method": of.decoder, "budget": of.budget,
-        "policy": of.policy, "detector": (of.detector or "utaca") if of.detected else of.beside,
+        "document": document, "split": "test", "point": of.label, "method": of.method, "base": of.base,
+        "budget": of.budget, "policy": of.policy, "trigger": trigger if of.adaptive else "",
+        "detector": (of.detector or "utaca") if of.detected else "",
         "seed": of.seed if of.detected else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
         "n_generated": 10, "finish": "eos", "selected": selected, "attended": attended,
         "selected_with_tentative": selected, "attended_with_tentative": attended, "rollbacks": 0,

@@ -25,7 +25,7 @@ from typer.main import get_command
 
 import utaca
 from utaca.app import answering, asking, documents
-from utaca.app.answering import BUDGET, BUDGETS, MARGIN, choose, detectors
+from utaca.app.answering import choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
 from utaca.endpoints.store import AnswerStore, identity
@@ -43,23 +43,24 @@ def memory(tiny: Reader) -> Any:
 
 
 def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
-    usual = {"budget": BUDGETS["tiny"], "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(2)}
+    usual = {"budget": 8, "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(2)}
     triggers = {"agreement": utaca.Agreement(), "agreement.2": utaca.Agreement(2), "every.3": utaca.Every(3)}
     for trigger, expected in {**triggers, "margin.9": Margin(9)}.items():
         assert choose(tiny, trigger=trigger).options == usual | {"trigger": expected}
     assert choose(tiny, trigger="never", budget=3, max_new_tokens=5).options == {"budget": 3, "max_new_tokens": 5}
     shipped = detectors(tiny.identity)
     assert set(shipped) == {"utaca", "needed_chained"}
-    assert choose(tiny).trigger == "needed_chained"
+    assert str(choose(tiny).trigger) == "needed_chained"
     assert choose(tiny, trigger=str(shipped["utaca"])).options["trigger"].detector.settings.label == "judged"
-    other = SimpleNamespace(identity="other", settings=replace(tiny.settings, name="other"))
+    assert choose(tiny, trigger="margin").options["trigger"] == Margin(7.5)
+    other = SimpleNamespace(identity="other", settings=replace(tiny.settings, name="other", budget=32, margin=1.0))
     choice = choose(other)
-    assert choice.options["budget"] == BUDGET
+    assert choice.options["budget"] == 32
     assert "policy" not in choice.options
     assert choice.note.startswith("No detector ships for reader other: it answers under a fixed budget of 32 blocks")
     with pytest.raises(utaca.UserError, match="needs a trigger too"):
         choose(other, policy="sub.2")
-    assert choose(other, trigger="margin").options["trigger"] == Margin(MARGIN)
+    assert choose(other, trigger="margin").options["trigger"] == Margin(1.0)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ def plan(root: Path) -> Any:
 
 def test_points_with_a_detector_name_its_file(root: Path) -> None:
     seeds = {"utaca-K64-sub16-seeds": {"method": "utaca", "budget": "64", "policy": "sub.16", "seeds": "all"}}
-    scale, folder = {"detector_seeds": "3"}, "results/else/detectors/margin"
+    scale, folder = {"detector_seeds": "3"}, "results/else/detectors/margin_only"
     taken = {"other": {"taken": folder, "embedding": "false", "lstm": "false"}}
     plan = planned(root, points=seeds, decode={"test": [*seeds]}, scale=scale, detectors=taken)
     points = plan.POINTS["test", "blocks"]

@@ -64,7 +64,7 @@ points: {mine: {method: utaca, budget: '3', policy: sub.1}}
 decode: {test: [infllm-K1]} => decode: {test: [infllm-K1]}
 points: {utaca-K8-sub2: {method: infllm, budget: '5'}} => points: {utaca-K8-sub2: {policy: ''}}
 methods: {llmlingua2: {force_tokens: ['1', x]}} => methods: {llmlingua2: {force_tokens: [1, x]}}
-points: {mine: {method: utaca, budget: '3', policy: sub.1, trigger: margin}} => points: {mine: {trigger: margin}}
+points: {mine: {method: utaca, budget: '3', policy: sub.1, trigger: margin.2}} => points: {mine: {trigger: margin.2}}
 """
 
 
@@ -133,7 +133,7 @@ tasks: {sets: {a/b: {task: qa_1}}} => tasks.sets.a/b is 'a/b' but is used in fil
 tasks: {sets: {test: {task: qa_1}}} => tasks.sets.test has the name of a section of decode; give it another
 detectors: {mine: {mixed: 'true'}} => detectors.mine.mixed is true but detectors.mine.sets is empty
 detectors: {utaca_youden: {decision: youden}} => detectors.utaca_youden has a name that tables have for a baseline
-detectors: {never: {}} => detectors.never has the name of a trigger that is no detector
+detectors: {never: {}} => detectors.never is called like a kind of trigger
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once
 reader: {memory: {representatives: tokens, storage: host}}

@@ -188,13 +188,22 @@ def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
         assert answers.schema.equals(SCHEMAS["answers"])
         assert traces.schema.equals(SCHEMAS["traces"])
         seed = {"utaca-K6-sub2": 0, "utaca-K6-sub2-seed0": 0, "utaca-K6-sub2-seed1": 1}.get(label)
-        triggers_of = {"agreement-K6-sub2-witness3": "witness 3", "no_detector-K6-sub2-every4": "every 4"}
-        name = triggers_of.get(label, "" if seed is None else "utaca")
+        triggers_of = {
+            "infllm-K2": "",
+            "infllm-K5": "",
+            "agreement-K6-sub2": "agreement",
+            "agreement-K6-sub2-witness3": "agreement.3",
+            "no_detector-K6-sub2": "never",
+            "no_detector-K6-sub2-every4": "every.4",
+        }
+        trigger = triggers_of.get(label, "detector")
+        name = "utaca" if trigger == "detector" else ""
         for row in answers.to_pylist():
             trace = [t for t in traces.to_pylist() if t["document"] == row["document"]]
             assert {t["point"] for t in trace} == {label}
             assert (row["split"], row["point"]) == ("test", label)
-            assert (row["detector"], row["seed"]) == (name, seed)
+            assert (row["method"], row["base"]) == ("utaca" if trigger else "infllm", "")
+            assert (row["trigger"], row["detector"], row["seed"]) == (trigger, name, seed)
             assert row["n_generated"] == len(trace)
             assert row["selected"] == pytest.approx(sum(t["k"] for t in trace) * 8 / len(trace))
             assert row["rollbacks"] == sum(t["rolled_back"] for t in trace)

@@ -41,7 +41,7 @@ SMOKE, SMOKE_TABLES = "config/runs/smoke.yaml", TABLES | {"methods", "ood", "cal
 FIGURES = {"curves", "differences"}
 VARIANTS = [
     *["utaca", "two_way", "evidential", "chained"],
-    *["margin", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding", "mlp", "residual"],
+    *["margin_only", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding", "mlp", "residual"],
 ]
 
 
@@ -139,7 +139,7 @@ def test_every_table_and_variant_is_a_job_and_an_own_one_is_an_entry(checkout: P
     plan = plan_of(ROOT, points="llama_variants", detectors="paper")
     assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
-    assert {"utaca", "two_way", "margin", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
+    assert {"utaca", "two_way", "margin_only", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
     target = "results/quick/detectors/needed/seed0/model.safetensors"
     jobs = planned(checkout, target, "--config", "run=quick", "detectors=paper")
     assert not {"label train", "label validation"} & set(jobs), "no judge is asked"

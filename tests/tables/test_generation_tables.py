@@ -38,10 +38,10 @@ def made(folder, given_points):
         of = point(method, budget, policy, trigger, base=base, seed=max(seed, 0), seeds=1 if seed < 0 else 8)
         rows = [
             factories.answer(
-                f"d{d}", of, seed=seed if seed >= 0 else None, detector="utaca" if of.detected else of.beside,
+                f"d{d}", of, seed=seed if seed >= 0 else None, detector="utaca" if of.detected else "",
                 n_generated=10 + d, selected=tokens * (1 + 0.02 * d), attended=tokens + 288,
                 selected_with_tentative=2.0 * tokens, effective_rollbacks=d // 2,
-                rollbacks=d if of.kind != "no_detector" else (10 + d) // of.number if of.number else 0,
+                rollbacks=d if of.family != "no_detector" else (10 + d) // of.trigger.value if of.trigger.value else 0,
             )
             for d in range(N)
         ]  # fmt: skip

@@ -10,6 +10,7 @@ from utaca.settings import schema
 from utaca.settings.checks import ROLES, SHARED_FOLDERS, identity, load
 from utaca.settings.machine import gpus, prose_files
 from utaca.settings.modules import code
+from utaca.settings.triggers import as_written
 from utaca.sizes import FACTS, Work, shown_bytes
 from utaca.tasks.registry import TASKS, paths_of
 from utaca.tasks.rows import DECLARED

@@ -17,7 +17,7 @@ rule generate:
         **decodes(lambda wildcards: split_work(wildcards.split, POINTS[wildcards.split, wildcards.kind])),
     params:
         reader=lambda wildcards: READERS[wildcards.kind],
-        points=lambda wildcards: [asdict(point) for point in POINTS[wildcards.split, wildcards.kind]],
+        points=lambda wildcards: [as_written(point) for point in POINTS[wildcards.split, wildcards.kind]],
         methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
         triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
         taken=lambda wildcards: taken(POINTS[wildcards.split, wildcards.kind]),
@@ -42,7 +42,7 @@ rule replay:
         **decodes(lambda wildcards: split_work("test", REPLAYED)),
     params:
         reader=READER,
-        points=[asdict(point) for point in REPLAYED],
+        points=[as_written(point) for point in REPLAYED],
         triggers=triggers(REPLAYED),
         taken=taken(REPLAYED),
         number=SETTINGS.scale.replays,
@@ -65,7 +65,7 @@ rule time_answers:
         **decodes(lambda wildcards: split_work("test", SETTINGS.timed)),
     params:
         reader=READER,
-        points=[asdict(point) for point in SETTINGS.timed],
+        points=[as_written(point) for point in SETTINGS.timed],
         triggers=triggers(SETTINGS.timed),
         taken=taken(SETTINGS.timed),
         number=SETTINGS.scale.timed,

@@ -34,7 +34,7 @@ rule task_answers:
         task=lambda wildcards: task(wildcards.task)["task"],
         declared=lambda wildcards: declared(wildcards.task),
         reader=lambda wildcards: task_reader(wildcards.task),
-        points=lambda wildcards: [asdict(point) for point in SETTINGS.decoded(wildcards.task)],
+        points=lambda wildcards: [as_written(point) for point in SETTINGS.decoded(wildcards.task)],
         methods=lambda wildcards: methods_of(SETTINGS.decoded(wildcards.task)),
         triggers=lambda wildcards: triggers(SETTINGS.decoded(wildcards.task)),
         taken=lambda wildcards: taken(SETTINGS.decoded(wildcards.task)),

@@ -16,10 +16,10 @@ from utaca.app.cache import opened
 from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
-from utaca.decoding.triggers import Agreement, Every
 from utaca.errors import UserError
 from utaca.memory.prefill import prefill
 from utaca.readers.load import Reader
+from utaca.settings.schema import ADAPTIVE, FIXED
 from utaca.trace import Generation, Token
 
 SHADES = (None, 195, 153, 117, 75)
@@ -78,7 +78,7 @@ def ask(
             "tokens": len(generation.trace),
             "budget": choice.options["budget"],
             "policy": choice.policy,
-            "trigger": choice.trigger,
+            "trigger": str(choice.trigger),
             "mean_selected_tokens": round(generation.mean_selected_tokens, 2),
             "mean_attended_tokens": round(generation.mean_attended_tokens, 2),
             "rollbacks": generation.rollbacks,
@@ -120,19 +120,19 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
     from utaca.generation.points import trace_rows
     from utaca.reporting.traces import answer_page, encoder
 
-    most, kinds = choice.options["budget"], {Agreement: "agreement", Every: "no_detector"}
-    if choice.policy is None:
-        method, label = "infllm", f"InfLLM K={most}"
-    else:
-        method = kinds.get(type(choice.options["trigger"]), "utaca")
-        label = f"K_max={most}, {choice.policy}, {choice.trigger}"
+    budget = choice.options["budget"]
+    label = f"InfLLM K={budget}" if choice.policy is None else f"K_max={budget}, {choice.policy}, {choice.trigger}"
     encoded = encoder(reader.tokenizer)(text)
     answer = {
         "document": names,
         "point": label,
-        "method": method,
-        "budget": most,
+        "method": FIXED if choice.policy is None else ADAPTIVE,
+        "base": "",
+        "budget": budget,
         "policy": choice.policy or "",
+        "trigger": "" if choice.policy is None else str(choice.trigger),
+        "detector": "",
+        "seed": None,
         "question": question,
         "n_context": len(encoded.offsets),
         "n_generated": len(generation.trace),

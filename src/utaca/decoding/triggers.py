@@ -6,7 +6,7 @@ from numbers import Real
 
 from utaca.detection.detector import Detector
 from utaca.errors import UserError, check_overrides, whole
-from utaca.settings.schema import AGREEMENT, trigger_parts
+from utaca.settings.triggers import TriggerSetting
 from utaca.trace import Token
 
 
@@ -129,7 +129,17 @@ def _at_least_0(trigger: Trigger, number: int) -> None:
         raise UserError(f"{trigger} has a negative number; give 0 or more")
 
 
-def parse(text: str) -> Trigger | None:
-    """The trigger that ``text`` means in a config (:func:`utaca.settings.schema.trigger_parts`); None: a detector."""
-    name, number = trigger_parts(text) or (None, 0)
-    return Agreement(number) if name == AGREEMENT else Every(number) if name else None
+def trigger_of(setting: TriggerSetting, detector: Detector | None = None) -> Trigger:
+    """The trigger that a setting of a config or command means.
+
+    A setting of kind detector needs the ``detector``; one of kind margin needs a value.
+    """
+    if setting.kind == "margin":
+        return Margin(float(setting.value))
+    if setting.kind == "agreement":
+        return Agreement(setting.value or 0)
+    if setting.kind == "every":
+        return Every(setting.value)
+    if setting.kind == "never":
+        return Every(0)
+    return Detected(detector)

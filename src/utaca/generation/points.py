@@ -218,7 +218,8 @@ class _Journaled:
             row = self.journal.table(item, partial(self._decode, setup), failed="memory")
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
-        about |= {"detector": detector.variant, "seed": detector.seed} if detector else {"detector": point.beside}
+        if detector:
+            about |= {"detector": detector.variant, "seed": detector.seed}
         return _with_columns(row.drop_columns("trace"), **about), _with_columns(trace, point=point.label)
 
     def _decode(self, setup: _Setup) -> pa.Table:
@@ -241,9 +242,12 @@ class _Journaled:
         return {
             "document": self.asked.document,
             "question": self.asked.question,
-            "method": point.decoder,
+            "method": point.method,
+            "base": point.base,
             "budget": point.budget,
             "policy": point.policy,
+            "trigger": _trigger_of(point),
+            "detector": "",
             "text": generation.text,
             "n_context": answer.n_context,
             "dropped": answer.dropped,
@@ -260,6 +264,13 @@ class _Journaled:
             "peak_bytes": answer.peak_bytes,
             "trace": list(trace_rows(self.asked.document, generation)),
         }
+
+
+def _trigger_of(point: OperatingPoint) -> str:
+    """The text of a point's trigger; "detector" whatever its name, "" without a trigger."""
+    if not point.adaptive:
+        return ""
+    return "detector" if point.detected else str(point.trigger)
 
 
 def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:

@@ -8,6 +8,7 @@ from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import InfLLM
+from utaca.settings.triggers import TriggerSetting, TriggerText
 
 
 @dataclass(frozen=True)
@@ -16,15 +17,14 @@ class Adaptive:
 
     The paper's method (algorithm 1). ``budget`` is K_max and ``policy`` says how the budget shrinks after an accepted
     token, both in the units of ``base``: the method that reads and attends, the paper's InfLLM or another method whose
-    budget may change from step to step. ``trigger`` is ``agreement``, ``agreement.N``, ``every.N`` or ``never``
-    (:mod:`utaca.decoding.triggers`); any other text means the detector that :meth:`options` gets.
+    budget may change from step to step. A ``trigger`` of kind detector means the one that :meth:`options` gets.
     """
 
     name: ClassVar[str] = "utaca"
 
     budget: int = 64
     policy: str = "sub.16"
-    trigger: str = ""
+    trigger: TriggerText = TriggerSetting()
     base: Method = InfLLM()
 
     def __post_init__(self) -> None:
@@ -36,5 +36,5 @@ class Adaptive:
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
         """Fields of :class:`utaca.decoding.options.Decoding` for the method's answers."""
-        trigger = triggers.parse(self.trigger) or triggers.Detected(detector)
+        trigger = triggers.trigger_of(self.trigger, detector)
         return {"budget": self.budget, "policy": policies.parse(self.policy), "trigger": trigger}

@@ -25,16 +25,12 @@ MARKS = {
     "infllm": Mark("#d55e00", "s"),
     "agreement": Mark("#009e73", "^"),
     "no_detector": Mark("#a6761d", "X"),
+    "margin": Mark("#cc79a7", "v"),
     "other": Mark("#767676", "D"),
 }
-"""Marks by method; a trigger on another method (``utaca-snapkv``) has the mark of the trigger."""
+"""Marks by family of points (:attr:`utaca.reporting.points.PointResult.family`)."""
 
 
-def family(method: str) -> str:
-    """The key in :data:`MARKS` of a method of the config.
-
-    >>> family("utaca-retrieval_attention"), family("my-method")
-    ('utaca', 'other')
-    """
-    trigger = method.partition("-")[0]
-    return trigger if trigger in MARKS else "other"
+def known(family: str) -> str:
+    """The key in :data:`MARKS` of a family of points: "other" for a method without a mark of its own."""
+    return family if family in MARKS else "other"

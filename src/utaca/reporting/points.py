@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from utaca.reporting.registry import Files, data
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NO_DETECTOR, NOT_RUN
+from utaca.settings.triggers import TriggerSetting, parse
 
 NAMES = data("names.yaml")
 """Names of ``methods`` and ``detectors`` in tables; any other method or detector keeps its name in the config."""
@@ -48,8 +49,16 @@ RATIOS = {
     "read_pct": ("n_context", "n_document", 100),
 }
 """Columns of tables that are ratios of two sums of a point: numerator, denominator, factor."""
-Identity = tuple[paper.PointKey, str]
-"""An operating point's key and its detector."""
+
+
+class Identity(NamedTuple):
+    """What tells operating points apart: key, trigger and detector, but not the detector's seed."""
+
+    key: paper.PointKey
+    trigger: TriggerSetting | None
+    detector: str
+
+
 CAS, MTOKENS, ROLLBACKS = (RATIOS[column][:2] for column in ("cas_pct", "mtokens", "rollbacks_pct"))
 ALL_PASSES = RATIOS["mtokens_with_tentative"][:2]
 """Selected tokens for a generated one, in the passes that were not accepted too."""
@@ -59,12 +68,17 @@ ALL_PASSES = RATIOS["mtokens_with_tentative"][:2]
 class PointResult:
     """Results of an operating point: for each document, sums over tokens or attributes; documents are sorted by id.
 
-    ``detector`` is the detector's variant, or another trigger such as "every 40", or "". ``seeds`` are the detector's
-    seeds, () without a detector; each array in ``sums`` has all documents of the first seed, then all of the next
+    ``method`` and ``base`` are as in the config. ``trigger`` is what expands the budget, None where it is fixed;
+    ``detector`` is the variant of a trigger of kind detector, else "". ``seeds`` are the detector's seeds, () without a
+    detector; each array in ``sums`` has all documents of the first seed, then all of the next
     [seeds x documents]. ``not_run`` is the reason why the point was not run, or "".
     """
 
-    key: paper.PointKey
+    method: str
+    base: str
+    budget: int
+    policy: str
+    trigger: TriggerSetting | None
     detector: str
     seeds: tuple[int, ...] = ()
     documents: tuple[str, ...] = ()
@@ -72,45 +86,67 @@ class PointResult:
     not_run: str = ""
 
     @property
-    def identity(self) -> Identity:
-        """Key and detector: what the results under different seeds of a detector have in common."""
-        return self.key, self.detector
+    def family(self) -> str:
+        """What decides the budget: a key of ``methods`` in :data:`NAMES`, as "infllm", "utaca" or "no_detector"."""
+        return schema.FAMILIES[self.trigger.kind] if self.trigger else self.method
 
     @property
-    def method(self) -> str:
+    def decoder(self) -> str:
+        """The family and, if it adapts the budget of a method, that method, as in "utaca-snapkv"."""
+        return f"{self.family}-{self.base}" if self.base else self.family
+
+    @property
+    def key(self) -> paper.PointKey:
+        """Decoder, budget and policy, by which the paper's figures are found."""
+        return self.decoder, self.budget, self.policy
+
+    @property
+    def identity(self) -> Identity:
+        """What the results under different seeds of a detector have in common."""
+        return Identity(self.key, self.trigger, self.detector)
+
+    @property
+    def name(self) -> str:
         """The method's name in tables, as in "UT-ACA on SnapKV"."""
         name = NAMES["methods"].get(self.retriever, self.retriever)
-        return name if self.retriever == self.key[0] else f"{NAMES['methods'][self.key[0].partition('-')[0]]} on {name}"
+        return f"{NAMES['methods'][self.family]} on {name}" if self.base else name
 
     @property
     def retriever(self) -> str:
         """The method that selects context within the budget: the base method if an adaptive budget controls one."""
-        trigger, _, base = self.key[0].partition("-")
-        return base if base and trigger in BLOCK_METHODS else self.key[0]
+        return self.base or self.family
 
     @property
     def setting(self) -> str:
         """Budget and policy, as in "K_max=64, Sub.16"; a dash for a method without a budget."""
-        method, budget, policy = self.key
-        if policy:
-            return f"K_max={budget}{'' if method in BLOCK_METHODS else ' tokens'}, {policy.capitalize()}"
-        if method in BLOCK_METHODS:
-            return f"K={budget}"
-        return f"{budget} tokens" if budget else render.MISSING
+        if self.policy:
+            return f"K_max={self.budget}{' tokens' if self.base else ''}, {self.policy.capitalize()}"
+        if self.family in BLOCK_METHODS:
+            return f"K={self.budget}"
+        return f"{self.budget} tokens" if self.budget else render.MISSING
+
+    @property
+    def trigger_in_words(self) -> str:
+        """The detector's variant, or a trigger with a number, as in "every 40"; "" for another one."""
+        if self.detector or self.trigger is None or self.trigger.value is None:
+            return self.detector
+        word = "witness" if self.trigger.kind == "agreement" else self.trigger.kind
+        return f"{word} {self.trigger.value:g}"
 
     @property
     def in_paper(self) -> bool:
         """Whether the paper may report the point: the point has the paper's detector, or no detector."""
-        return self.detector in ("", paper.DETECTOR)
+        return self.trigger is None or self.detector == paper.DETECTOR
 
     def control(self, points: Sequence[PointResult]) -> PointResult | None:
         """The control of a trigger among ``points``: its budgets, expanded as often but without its choice.
 
         Of several the one whose rate of expansions is nearest; None if there is none, or if this is a control itself.
         """
-        if self.key[0] == NO_DETECTOR:
+        if self.family == NO_DETECTOR:
             return None
-        alike = [point for point in points if point.key == (NO_DETECTOR, *self.key[1:])]
+        wanted = (NO_DETECTOR, self.base, self.budget, self.policy)
+        alike = [point for point in points if (point.family, point.base, point.budget, point.policy) == wanted]
         rate = self.ratio(*ROLLBACKS)
         return min(alike, key=lambda point: abs(point.ratio(*ROLLBACKS) - rate), default=None)
 
@@ -161,18 +197,30 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
 # Names
 
 
-def setting_in_words(point: PointResult, config: schema.Config) -> str:
-    """Budget and policy, plus the detector unless it is the config's, plus a single seed other than 0.
+def trigger_in_words(point: PointResult, config: schema.Config) -> str:
+    """The detector unless it is the config's, or another trigger's number, and a single seed other than 0.
 
-    As in "K_max=64, Sub.16 (chained) seed 3"; a dash for a method without a budget.
+    As in "(chained) seed 3" and "(every 40)"; "" where there is nothing of it to say.
     """
-    other = f" ({point.detector})" if point.detector not in ("", config.detector) else ""
-    return point.setting + other + (f" seed {point.seeds[0]}" if len(point.seeds) == 1 and point.seeds[0] else "")
+    words = point.trigger_in_words
+    other = f"({words})" if words not in ("", config.detector) else ""
+    seed = f"seed {point.seeds[0]}" if len(point.seeds) == 1 and point.seeds[0] else ""
+    return " ".join(filter(None, [other, seed]))
+
+
+def variant_in_words(point: PointResult, config: schema.Config) -> str:
+    """Policy and trigger, as in "Sub.16 (chained)": what points of one curve have in common; "" without a policy."""
+    return " ".join(filter(None, [point.policy.capitalize(), trigger_in_words(point, config)]))
+
+
+def setting_in_words(point: PointResult, config: schema.Config) -> str:
+    """Budget, policy and trigger, as in "K_max=64, Sub.16 (chained) seed 3"; a dash for a method without a budget."""
+    return " ".join(filter(None, [point.setting, trigger_in_words(point, config)]))
 
 
 def name_in_words(point: PointResult, config: schema.Config) -> str:
     """The point's name in tables, figures and pages, as in "UT-ACA K_max=64, Sub.16", "InfLLM K=8" or "SnapKV"."""
-    return f"{point.method} {setting_in_words(point, config)}".removesuffix(f" {render.MISSING}")
+    return f"{point.name} {setting_in_words(point, config)}".removesuffix(f" {render.MISSING}")
 
 
 def label_in_words(label: str, config: schema.Config) -> str:
@@ -183,15 +231,34 @@ def label_in_words(label: str, config: schema.Config) -> str:
 
 def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResult:
     """An operating point of the config, without answers."""
-    detector = point.detector or (config.detector if point.detected else point.beside)
-    return PointResult((point.decoder, point.budget, point.policy), detector, (point.seed,) if point.detected else ())
+    return PointResult(
+        point.method,
+        point.base,
+        point.budget,
+        point.policy,
+        _without_name(point.trigger) if point.adaptive else None,
+        (point.detector or config.detector) if point.detected else "",
+        (point.seed,) if point.detected else (),
+    )
 
 
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
     """The operating point of a row of schema "answers", with ``results`` as its other fields."""
-    seeds = () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
-    key = answer["method"], int(answer["budget"]), answer["policy"] or ""
-    return PointResult(key, answer["detector"] or "", seeds, **results)
+    return PointResult(
+        answer["method"],
+        answer["base"],
+        int(answer["budget"]),
+        answer["policy"],
+        _without_name(parse(answer["trigger"])) if answer["trigger"] else None,
+        answer["detector"] or "",
+        () if pd.isna(answer["seed"]) else (int(answer["seed"]),),
+        **results,
+    )
+
+
+def _without_name(trigger: TriggerSetting) -> TriggerSetting:
+    """A trigger by which points are told apart: that of a detector without its name, which ``detector`` has."""
+    return TriggerSetting() if trigger.kind == "detector" else trigger
 
 
 # Files
@@ -301,8 +368,8 @@ class Curve:
     @classmethod
     def of(cls, points: Iterable[PointResult], draws: Draws) -> Curve | None:
         """Make the curve through those of InfLLM that have a token, by budget; None if there are none."""
-        fixed = [point for point in points if point.key[0] == "infllm" and point.sums["n_generated"].any()]
-        fixed.sort(key=lambda point: point.key[1])
+        fixed = [point for point in points if point.decoder == schema.FIXED and point.sums["n_generated"].any()]
+        fixed.sort(key=lambda point: point.budget)
         each = ([point.resampled(*sums, draws) for point in fixed] for sums in (MTOKENS, CAS))
         tokens, cas = ([np.append(x.value, x.resamples) for x in figures] for figures in each)
         return cls(fixed, np.stack(tokens), np.stack(cas), draws) if fixed else None

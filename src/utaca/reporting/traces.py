@@ -38,7 +38,7 @@ from utaca.readers.tokenizer import written
 from utaca.records import SCHEMAS, read, rows
 from utaca.records.schemas import CORRECT
 from utaca.reporting import palette
-from utaca.reporting.points import name_in_words, of_answer
+from utaca.reporting.points import of_answer, setting_in_words
 from utaca.reporting.words import run_in_words
 from utaca.settings import schema
 
@@ -127,7 +127,7 @@ def page(
         f"Answers of the {split.name} split, token by token",
         f"{shown} {run_in_words(config, 'judge')}.{people}",
         split,
-        {label: (name_in_words(point, config), point.setting) for label, point in points.items()},
+        {label: Named(point.name, setting_in_words(point, config), point.family) for label, point in points.items()},
         packed,
         _where(split, packed, starts),
     )
@@ -151,22 +151,36 @@ def answer_page(
     about_document = {"text": document, "person": title, "facts": [], "spans": []}
     split = _Split("answers", {name: about_document}, {label: answer}, {label: "answers"}, {(name, label): answer})
     packed = {name: _pack(_document(split, name, {label: steps}, text, memory))}
-    return _page(title, about, split, {label: (label, label)}, packed, None)
+    return _page(title, about, split, {label: Named(label, "", of_answer(answer).family)}, packed, None)
+
+
+class Named(NamedTuple):
+    """What a page calls a point: its method, its budget, policy and trigger, and the family that has its colour."""
+
+    method: str
+    setting: str
+    family: str
 
 
 def _page(
     title: str,
     about: str,
     split: _Split,
-    names: Mapping[str, tuple[str, str]],
+    names: Mapping[str, Named],
     packed: Mapping[str, str],
     where: Mapping[str, Any] | None,
 ) -> str:
-    """Fill the template; ``names`` are names and settings of the points, ``packed`` the compressed documents."""
-    families = {label: palette.family(row["method"]) for label, row in split.points.items()}
+    """Fill the template; ``names`` are those of the points by label, ``packed`` the compressed documents."""
     points = [
-        {"label": label, "name": name, "setting": setting, "family": families[label], "section": split.sections[label]}
-        for label, (name, setting) in names.items()
+        {
+            "label": label,
+            "name": " ".join(filter(None, [named.method, named.setting])),
+            "method": named.method,
+            "setting": named.setting,
+            "family": palette.known(named.family),
+            "section": split.sections[label],
+        }
+        for label, named in names.items()
     ]
     documents = [
         {
@@ -180,7 +194,7 @@ def _page(
     content = {
         "title": title,
         "about": about,
-        "colours": {family: palette.MARKS[family].color for family in dict.fromkeys(families.values())},
+        "colours": {family: palette.MARKS[family].color for family in dict.fromkeys(p["family"] for p in points)},
         "points": points,
         "where": where,
         "labelled": bool(split.verdicts),
@@ -234,7 +248,7 @@ def _read_split(
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
     # First the mean over the attributes of a point, then over the points of a method.
-    method = judged["point"].map({label: row["method"] for label, row in points.items()}).rename("method")
+    method = judged["point"].map({label: of_answer(row).decoder for label, row in points.items()}).rename("method")
     means = judged.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
     by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
     differences = (by_method["utaca"] - by_method["infllm"]).dropna().to_dict()

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import AnyHttpUrl, TypeAdapter
@@ -15,6 +15,7 @@ from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
 from utaca.settings import schema
 from utaca.settings.models import build, refuse, unknown_key
+from utaca.settings.triggers import KINDS, as_written
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION)
 """Sections of ``decode`` whose tables show only points that decode from block memory."""
@@ -62,7 +63,7 @@ def identity(settings: Any) -> dict[str, Any]:
 
 def digest(settings: Any) -> str:
     """16 hex digits of the SHA-256 of the canonical JSON of a settings object or plain value."""
-    plain = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
+    plain = as_written(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
@@ -312,8 +313,8 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
     for name, detector in config.detectors.items():
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
-        if schema.trigger_parts(name):
-            yield f"{path} has the name of a trigger that is no detector; give it another."
+        if name in KINDS:
+            yield f"{path} is called like a kind of trigger; give it another name."
         if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
             yield f"{path} has a name that tables have for a baseline or another threshold; give it another."
         yield from _detector_faults(detector, path)
@@ -401,8 +402,8 @@ def _trigger_faults(config: schema.Config) -> Iterator[str]:
     if missing:
         triggers = " and ".join(f"points.{name}.trigger is {detector!r}" for detector, name in missing.items())
         yield (
-            f"{triggers} but must be one of {', '.join(config.detectors)}, or agreement, agreement.N, every.N or "
-            "never; define it under detectors, or choose an option of detectors that has it."
+            f"{triggers} but must be one of {', '.join(config.detectors)}, or margin.X, agreement, agreement.N, "
+            "every.N or never; define it under detectors, or choose an option of detectors that has it."
         )
 
 
@@ -412,8 +413,9 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
         yield f"{path}.method is {point.method!r} but must be one of {known}."
         return
     for key in ("base", "policy", "trigger"):
-        if getattr(point, key) and not point.adaptive:
-            yield f"{path}.{key} is {getattr(point, key)!r} but is for method utaca, not {point.method}; remove it."
+        text = str(getattr(point, key))
+        if text and not point.adaptive:
+            yield f"{path}.{key} is {text!r} but is for method utaca, not {point.method}; remove it."
     if point.adaptive and point.base and point.base not in schema.CONTEXT_METHODS:
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
     if point.seeds != 1 and not point.detected:
@@ -423,8 +425,11 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
             f"{path}.seeds is {point.seeds} but must be at most scale.detector_seeds, which is "
             f"{config.scale.detector_seeds}."
         )
-    if point.kind == schema.AGREEMENT and point.number >= max(point.budget, 1):
-        yield f"{path}.trigger is {point.trigger} but N must be below the budget, which is {point.budget}."
+    trigger = point.trigger
+    if trigger.kind == "agreement" and trigger.value is not None and trigger.value >= max(point.budget, 1):
+        yield f"{path}.trigger is {trigger} but N must be below the budget, which is {point.budget}."
+    if trigger.kind == "margin" and trigger.value is None:
+        yield f"{path}.trigger is margin but needs its threshold in logits, as in margin.2.5."
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif point.adaptive:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from utaca.data_files import shipped
 from utaca.errors import UserError
 from utaca.settings import models, runs, schema
 from utaca.settings.checks import ROLES, load
+from utaca.settings.triggers import as_written
 
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
 """Groups that tell runs apart; the others add to a run."""
@@ -64,7 +65,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     except models.Faults as error:
         faults += error.faults
     models.refuse(faults)
-    named = asdict(load(plain))
+    named = as_written(load(plain))
     if not named["run"]:
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
         named["run"] = runs.name(named, _usual(root), _options(root, chosen))

@@ -7,7 +7,6 @@ meanings (``docs/config_page.py``).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -16,6 +15,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from utaca.layout import Layout
 from utaca.settings.models import Distinct, Number, Plain, Whole, as_number, keys
+from utaca.settings.triggers import TriggerText
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)
@@ -32,13 +32,19 @@ CONTEXT_METHODS = tuple(
     sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
-AGREEMENT = "agreement"
-"""The trigger that compares tokens under two budgets."""
-NO_DETECTOR = "no_detector"
-EXPANDED = (ADAPTIVE, AGREEMENT, NO_DETECTOR)
-"""Kinds of points whose budgets follow an update policy, as in answers and tables (:attr:`PointSettings.kind`)."""
+AGREEMENT, NO_DETECTOR = "agreement", "no_detector"
+FAMILIES = {
+    "detector": ADAPTIVE,
+    "margin": "margin",
+    "agreement": AGREEMENT,
+    "every": NO_DETECTOR,
+    "never": NO_DETECTOR,
+}
+"""What tables call adaptive points, by the kind of their trigger."""
+EXPANDED = tuple(dict.fromkeys(FAMILIES.values()))
+"""Families of points whose budgets follow an update policy."""
 BLOCK_METHODS = (FIXED, *EXPANDED)
-"""Kinds of points that decode from block memory, as in answers and tables (:attr:`PointSettings.kind`)."""
+"""Families of points that decode from block memory, if they have no base method."""
 
 
 OWN = -1
@@ -96,7 +102,7 @@ def setting(
     elif isinstance(default, list | dict):
         about |= {"default_factory": default.copy}
     else:
-        about |= {"default": default}
+        about |= {"default": default, "validate_default": True}
     return lambda meaning: Field(description=": ".join([meaning, *[", ".join(listed)] * bool(listed)]), **about)
 
 
@@ -198,6 +204,8 @@ class ReaderSettings:
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
     prompt: Literal["compact", "instruct"] = setting("compact")
     max_new_tokens: Whole = setting(64, minimum=1)
+    budget: Whole = setting(32, minimum=1, transport=True)
+    margin: Number = setting(1.0, minimum=0.0, transport=True)
     memory: MemorySettings = setting(MemorySettings)
     positions: Whole = setting(0, minimum=0)
     graphs: bool = setting(False)
@@ -242,10 +250,8 @@ class EndpointSettings:
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
-NUMBER = r"[1-9][0-9]{0,8}"
-"""Regular expression for the number in a policy or trigger; Python refuses to read one of thousands of digits."""
-POLICY = rf"(set|sub)\.({NUMBER})"
-"""Regular expression for an update policy in the config."""
+POLICY = r"(set|sub)\.([1-9][0-9]{0,8})"
+"""Regular expression for an update policy in the config; Python refuses to read a number of thousands of digits."""
 
 
 @keys
@@ -280,15 +286,6 @@ class DetectorSettings:
         return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
 
 
-def trigger_parts(text: str) -> tuple[str, int] | None:
-    """Name and N (0 without N) of a trigger ``agreement``, ``agreement.N``, ``every.N`` or ``never``.
-
-    None for any other text, which names a variant of the detector.
-    """
-    match = re.fullmatch(rf"(agreement|every(?=\.)|never(?!\.))(?:\.({NUMBER}))?", text)
-    return (match[1], int(match[2] or 0)) if match else None
-
-
 @keys
 class PointSettings:
     """An operating point."""
@@ -296,7 +293,7 @@ class PointSettings:
     method: str = setting(...)
     budget: Whole = setting(0, minimum=0)
     policy: OptionalText = setting("")
-    trigger: OptionalText = setting("")
+    trigger: TriggerText = setting("")
     base: OptionalText = setting("")
     seeds: Seeds = setting(1, minimum=0)
 
@@ -306,26 +303,19 @@ class PointSettings:
         return self.method == ADAPTIVE
 
     @property
-    def kind(self) -> str:
-        """What decides the point's budget, as in answers and tables: its method, or "agreement" or "no_detector"."""
-        if not self.adaptive or self.detected:
-            return self.method
-        return AGREEMENT if trigger_parts(self.trigger)[0] == AGREEMENT else NO_DETECTOR
-
-    @property
     def detected(self) -> bool:
         """Whether a detector expands the point's budget."""
-        return self.adaptive and trigger_parts(self.trigger) is None
+        return self.adaptive and self.trigger.kind == "detector"
 
     @property
     def detector(self) -> str:
         """The detector variant that the point's trigger names; "" if the trigger names none."""
-        return self.trigger if self.detected else ""
+        return str(self.trigger) if self.detected else ""
 
     @property
-    def number(self) -> int:
-        """N of a trigger ``agreement.N`` or ``every.N``; 0 for any other trigger."""
-        return (trigger_parts(self.trigger) or ("", 0))[1]
+    def family(self) -> str:
+        """What tables call the point: its method or, of an adaptive one, by what expands its budget."""
+        return FAMILIES[self.trigger.kind] if self.adaptive else self.method
 
     @property
     def in_blocks(self) -> bool:
@@ -336,17 +326,6 @@ class PointSettings:
     def together(self) -> bool:
         """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`)."""
         return self.in_blocks or self.method == "full"
-
-    @property
-    def beside(self) -> str:
-        """Label of a trigger with an N, which replaces a detector: "every 40" or "witness 4"; "" if there is no N."""
-        name = "witness" if self.kind == AGREEMENT else "every"
-        return f"{name} {self.number}" if self.number else ""
-
-    @property
-    def decoder(self) -> str:
-        """The point's kind and, if set, its base method, as in ``utaca-retrieval_attention``."""
-        return "-".join(filter(None, [self.kind, self.base]))
 
 
 @keys

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from utaca.app.answering import FIXED, choose
+from utaca.app.answering import NEVER, choose
 from utaca.decoding.options import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
@@ -360,7 +360,7 @@ def _order(
         choose(
             reader,
             budget=defaults.budget if chosen.budget is None else chosen.budget,
-            policy=chosen.policy or (defaults.policy if chosen.trigger != FIXED else None),
+            policy=chosen.policy or (defaults.policy if chosen.trigger != str(NEVER) else None),
             trigger=chosen.trigger or defaults.trigger,
             max_new_tokens=min(defaults.max_new_tokens, room) if longest is None else max(1, longest),
         ).options

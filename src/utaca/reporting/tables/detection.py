@@ -186,7 +186,7 @@ def decoded_with(files: Files, config: schema.Config, variants: Collection[str])
     if not config.shown(schema.TEST, *sections):
         return {}
     points = points_shown(files, config, schema.TEST, *sections)
-    adaptive = [point for point in points if point.key[0] == schema.ADAPTIVE and point.detector in variants]
+    adaptive = [point for point in points if point.decoder == schema.ADAPTIVE and point.detector in variants]
     keys = [point.key for point in adaptive]
     key = max(keys, key=keys.count, default=None)
     return {point.detector: point for point in adaptive if point.key == key}
@@ -207,7 +207,9 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
     """The sentence of a caption on the point of :func:`decoded_with`; "" if there is none."""
     if not decoded:
         return ""
-    _, budget, policy = next(iter(decoded.values())).key
+    one = next(iter(decoded.values()))
+    budget = one.budget
+    policy = one.policy
     return f"mTokens and CAS: as the trigger of K_max={budget}, {policy.capitalize()}, where it was run as one."
 
 

@@ -55,18 +55,18 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     """Draw CAS over selected tokens, one curve per method, policy and detector."""
     with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
         axes = canvas.subplots()
-        for method, of_method in points.groupby("decoder", sort=False):
-            mark = palette.MARKS[palette.family(str(method))]
-            # The setting without its budget: points of another policy or detector are another curve.
-            families = of_method["setting"].str.partition(", ")[2]
-            for number, family in enumerate(dict.fromkeys(families)):
-                line = of_method[families == family].sort_values("mtokens", kind="stable")
-                budgets = f"{line['setting'].iloc[0].partition('=')[0]}={', '.join(map(str, line['budget']))}"
+        for _, of_method in points.groupby("decoder", sort=False):
+            mark = palette.MARKS[palette.known(of_method["family"].iloc[0])]
+            # Points of another policy or trigger are another curve.
+            for number, variant in enumerate(dict.fromkeys(of_method["variant"])):
+                line = of_method[of_method["variant"] == variant].sort_values("mtokens", kind="stable")
+                budget = "K_max" if line["policy"].iloc[0] else "K"
+                budgets = f"{budget}={', '.join(map(str, line['budget']))}"
                 axes.errorbar(
                     line["mtokens"],
                     line["cas_pct"],
                     yerr=bars(line, "cas_pct"),
-                    label="; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", family))),
+                    label="; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", variant))),
                     capsize=2,
                     elinewidth=0.7,
                     markersize=5,
@@ -103,7 +103,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.axvline(0, color=palette.INK, linewidth=1)
         axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
         for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
-            mark, mean = palette.MARKS[palette.family(row["decoder"])], row["n_points"] > 1
+            mark, mean = palette.MARKS[palette.known(row["family"])], row["n_points"] > 1
             is_open, weight = bool(row["note"]) and not mean and not row["over"], "bold" if mean else "normal"
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,

@@ -15,11 +15,13 @@ from utaca.reporting.points import (
     points_shown,
     setting_in_words,
     timed,
+    variant_in_words,
 )
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
+from utaca.settings.triggers import TriggerSetting
 
 
 def generation(files: Files, config: schema.Config, name: str = "test") -> pd.DataFrame:
@@ -44,9 +46,11 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
 
 
 def _row(point: PointResult, draws: Draws, config: schema.Config) -> Row:
-    row: Row = {"method": point.method, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
-    row |= {"point": name_in_words(point, config), "decoder": point.key[0], "budget": point.key[1]}
-    row |= {"policy": point.key[2], "detector": point.detector, "seeds": len(point.seeds)}
+    row: Row = {"method": point.name, "setting": setting_in_words(point, config), "n_documents": len(point.documents)}
+    row |= {"point": name_in_words(point, config), "decoder": point.decoder}
+    row |= {"family": point.family, "budget": point.budget}
+    row |= {"policy": point.policy, "variant": variant_in_words(point, config)}
+    row |= {"trigger": str(point.trigger or ""), "detector": point.detector, "seeds": len(point.seeds)}
     point.put(row, "mtokens", draws=draws)
     point.put(row, "attended", "mtokens_with_tentative", "attended_with_tentative")
     point.put(row, "cas_pct", "string_match_pct", draws=draws)
@@ -61,7 +65,7 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     The columns of a comparison are empty if the points for it are missing.
     """
     curve = Curve.of(points, draws)
-    gains = {place: curve.gain(p) for place, p in enumerate(points) if curve and p.key[0] != "infllm"}
+    gains = {place: curve.gain(p) for place, p in enumerate(points) if curve and p.family != schema.FIXED}
     rows = []
     for place, point in enumerate(points):
         row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
@@ -72,13 +76,12 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
             above_all = curve.gain(point, ALL_PASSES)
             difference = _against_infllm(row, point, curve)
             row["gain_p"] = above.p
-            alike = [at for at, other in enumerate(points) if at != place and other.key[1:] == point.key[1:]]
-            agreement = [at for at in alike if (points[at].key[0], points[at].detector) == ("agreement", "")]
-            if agreement:
-                closed = above.share_of(gains[agreement[0]])
+            oracle = _oracle_of(point, points)
+            if oracle is not None:
+                closed = above.share_of(gains[points.index(oracle)])
             if control := point.control(points):
                 beyond = above - gains[points.index(control)]
-                without = ", ".join(filter(None, [control.setting, control.detector]))
+                without = ", ".join(filter(None, [control.setting, control.trigger_in_words]))
         if lacking := int(point.sums["memory"].sum()):
             row["note"] = "; ".join(filter(None, [row["note"], f"{lacking} answers ran out of memory, and count as 0"]))
         difference.put(row, "difference_pct", 100)
@@ -90,6 +93,15 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
         rows.append(row)
     statistics.adjust(rows, "gain_p")
     return rows
+
+
+def _oracle_of(point: PointResult, points: Sequence[PointResult]) -> PointResult | None:
+    """The agreement oracle of another point: its budgets, expanded where the token differs from that under K_max."""
+    for other in points:
+        agrees = other.trigger == TriggerSetting("agreement", None)
+        if agrees and other is not point and other.key[1:] == point.key[1:] and not other.base:
+            return other
+    return None
 
 
 def _against_infllm(row: Row, point: PointResult, curve: Curve) -> Resampled:
@@ -117,7 +129,7 @@ def tradeoff(files: Files, config: schema.Config) -> pd.DataFrame:
     rows: list[Row] = []
     for point in points:
         setting = setting_in_words(point, config)
-        row: Row = {"method": point.method, "setting": setting, "n_documents": len(point.documents)}
+        row: Row = {"method": point.name, "setting": setting, "n_documents": len(point.documents)}
         point.put(row, "cas_pct", draws=draws)
         row["n_failed_judgements"] = point.n_failed
         point.put(row, "mtokens", "mtokens_with_tentative")

@@ -26,20 +26,20 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    shown = [p for p in blocks if p.key[0] in ("infllm", "utaca") and p.detector in ("", config.detector)]
+    shown = [p for p in blocks if p.family == schema.FIXED or p.detector == config.detector]
     compared = [*others, *shown]
     draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
-    adaptive = [point for point in compared if point.key[0] == "utaca"]
+    adaptive = [point for point in compared if point.decoder == schema.ADAPTIVE]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
     for point in compared:
-        name, prefill = point.key[0], getattr(KINDS.get(point.retriever), "prefill", "linear")
-        figures = reported.methods.get(reader, {}).get(name) or reported.test[reader].get(point.key)
+        prefill = getattr(KINDS.get(point.retriever), "prefill", "linear")
+        figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
         figures = figures if point.in_paper else None
         reference: Row = paper.reference("mtokens seconds_per_token cas_pct", figures)
         reference["paper_excluded"] = bool((figures or {}).get("excluded"))
-        row: Row = {"method": point.method}
+        row: Row = {"method": point.name}
         if point.not_run:
             # All figures stay empty.
             row |= dict.fromkeys(("read_pct", "mtokens", "mtokens_with_tentative", "attended"), NAN)
@@ -62,7 +62,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         without_failures = replace(point, sums={name: point.sums[name] * whole for name in CAS})
         without_failures.resampled(*CAS, draws).put(row, "cas_whole_pct", 100)
         row["nearest_utaca"], difference = "", Resampled()
-        if adaptive and name != "utaca":
+        if adaptive and point.decoder != schema.ADAPTIVE:
             tokens = max(1.0, point.ratio(*MTOKENS))
             nearest = min(adaptive, key=lambda other: abs(np.log2(max(1.0, other.ratio(*MTOKENS)) / tokens)))
             row["nearest_utaca"] = setting_in_words(nearest, config)
@@ -97,7 +97,8 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
 
 def _setting(point: PointResult, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
     """Budget and policy, and the method's settings that differ from its source's (the defaults of its class)."""
-    name, budget = point.retriever, point.key[1]
+    name = point.retriever
+    budget = point.budget
     defaults = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
     others = {key: value for key, value in config.settings_of(name).items() if _plain(defaults[key]) != _plain(value)}
     if budget:

@@ -14,6 +14,7 @@ from utaca.records import read
 from utaca.reporting.registry import Files
 from utaca.reporting.table import framed
 from utaca.settings import schema
+from utaca.settings.triggers import TriggerSetting, parse
 
 _MEASURED = ["s", "cpu_time", "max_rss"]
 """Columns of a benchmark file: seconds, processor seconds, MiB."""
@@ -46,20 +47,21 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     """Numbers of tokens read and generated for a split's operating points, including rejected passes.
 
     A document is read once for all points, and a point is decoded once. The agreement oracle decodes every token below
-    K_max a second time, whether or not the token changes. If the second pass has a budget of its own ("witness"), a
-    token of that budget has no second pass and a rolled-back token has a third one.
+    K_max a second time, whether or not the token changes. If the second pass has a budget of its own (``agreement.N``),
+    a token of that budget has no second pass and a rolled-back token has a third one.
     """
-    columns = ["document", "point", "method", "budget", "detector", "n_context", "n_generated", "rollbacks"]
+    columns = ["document", "point", "budget", "trigger", "n_context", "n_generated", "rollbacks"]
     data = read(answers, "answers", columns).to_pandas()
     tokens = data.drop_duplicates("document")["n_context"].sum()
     generated = data["n_generated"].sum() + data["rollbacks"].sum()
-    compared = data[data["method"].str.startswith("agreement")]
+    triggers = data["trigger"].map(lambda text: parse(text) if text else TriggerSetting())
+    compared = data[triggers.map(lambda trigger: trigger.kind == "agreement")]
     if len(compared):
         steps = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
-        steps = steps.merge(compared, on=["document", "point"])
-        witness = steps["detector"].str.extract(r"witness (\d+)", expand=False).fillna("0").astype(int)
-        generated += ((steps["k"] < steps["budget"]) & (steps["k"] != witness) & ~steps["rolled_back"]).sum()
-        generated += (steps["rolled_back"] & (witness > 0)).sum()
+        second = triggers[compared.index].map(lambda trigger: trigger.value or 0)
+        steps = steps.merge(compared.assign(second=second), on=["document", "point"])
+        generated += ((steps["k"] < steps["budget"]) & (steps["k"] != steps["second"]) & ~steps["rolled_back"]).sum()
+        generated += (steps["rolled_back"] & (steps["second"] > 0)).sum()
     return int(tokens), int(generated)
 
 

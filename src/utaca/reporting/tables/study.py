@@ -87,7 +87,7 @@ def point_of(config: schema.Config) -> str:
     def nearness(label: str) -> tuple[bool, bool, int]:
         point = points[label]
         of_paper = point.in_paper and point.key in paper.tables().human
-        return of_paper, point.detector == config.detector, point.key[1]
+        return of_paper, point.detector == config.detector, point.budget
 
     return max(points, key=nearness)
 

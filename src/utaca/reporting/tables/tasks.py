@@ -128,17 +128,17 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
     rows = []
     for group in groups(sets):
         for identity in group.identities:
-            key, detector = identity
+            detector = identity.detector
             if detector not in detectors:
                 continue
             setting = group.points(identity)[0].setting
             row = _row(group, identity, config) | {"detector": detector, "setting": setting}
-            before = key, started.get(detector, "")
+            before = identity._replace(detector=started.get(detector, ""))
             gain = group.mean(identity) - group.mean(before) if before in group.identities else Resampled()
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
             row["learned_from"] = learned_from(config.detectors[detector])
-            figures = paper.tables().calibration.get(group.name, {}).get(key)
+            figures = paper.tables().calibration.get(group.name, {}).get(identity.key)
             rows.append(row | paper.reference("mtokens score", figures and figures[detector in started]))
     return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=tasks_in_words(config))
 
@@ -153,7 +153,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
         "benchmark": task.benchmark,
         "metric": task.metric,
         "source": "official" if all(one.official for one in group.sets) else "protocol",
-        "method": point.method,
+        "method": point.name,
         "setting": render.MISSING if not_run else setting_in_words(point, config),
         "detector": point.detector,
         "n_rows": sum(one.n_rows for one in group.sets),
@@ -170,7 +170,7 @@ def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
             figure.put(row, column, factor)
         else:
             row[column] = factor * figure.value
-    full = next((other for other in group.identities if other[0][0] == "full"), identity)
+    full = next((other for other in group.identities if other.key[0] == "full"), identity)
     difference = group.mean(identity) - group.mean(full) if full != identity else Resampled()
     difference.put(row, "difference")
     return row

@@ -8,7 +8,7 @@ point's gain minus another's. Without a plan the points of a detector are averag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from statistics import fmean
@@ -30,6 +30,7 @@ from utaca.reporting.points import (
     of_config,
     points_shown,
     setting_in_words,
+    trigger_in_words,
 )
 from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
@@ -47,9 +48,9 @@ ALIKE = 1.5
 BEYOND = 1.1
 """Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
 _COLUMNS = (
-    "name", "setting", "method", "decoder", "detector", "seeds", "n_points", "n_documents", "mtokens",
-    "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high", "gain_all_pct",
-    "gain_all_pct_low", "gain_all_pct_high", "claim", "gain_p", "note", "over",
+    "name", "setting", "method", "decoder", "family", "trigger", "detector", "seeds", "n_points", "n_documents",
+    "mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high",
+    "gain_all_pct", "gain_all_pct_low", "gain_all_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
 
 
@@ -129,18 +130,19 @@ class _Comparison:
 
     def groups(self, points: Sequence[PointResult]) -> list[list[Row]]:
         """Rows by method, detector and seeds: UT-ACA with the config's detector, other detectors, other triggers."""
-        named: dict[tuple[str, str, tuple[int, ...]], list[PointResult]] = {}
+        named: dict[Hashable, list[PointResult]] = {}
         for point in points:
-            if point.key[0] in schema.EXPANDED:
-                named.setdefault((point.key[0], point.detector, point.seeds), []).append(point)
-        order = sorted(named, key=lambda key: (schema.EXPANDED.index(key[0]), not self._is_default(named[key][0])))
-        return [self._group(named[key]) for key in order]
+            if point.trigger and not point.base:
+                named.setdefault((point.trigger, point.detector, point.seeds), []).append(point)
+
+        def order(group: Sequence[PointResult]) -> tuple[int, bool]:
+            return schema.EXPANDED.index(group[0].family), not self._is_default(group[0])
+
+        return [self._group(group) for group in sorted(named.values(), key=order)]
 
     def _group(self, group: Sequence[PointResult]) -> list[Row]:
         """Rows of a group: the mean of the points within InfLLM's range, if there are several, then each point."""
-        name = NAMES["methods"][group[0].key[0]] + setting_in_words(group[0], self.config).removeprefix(
-            group[0].setting
-        )
+        name = " ".join(filter(None, [group[0].name, trigger_in_words(group[0], self.config)]))
         gains = [self._gain(point) for point in group]
         rows = [self._row(point, of, self._claim_of(point.identity)) for point, of in zip(group, gains, strict=True)]
         within = [place for place, row in enumerate(rows) if row["meets"]] or list(range(len(rows)))
@@ -170,7 +172,7 @@ class _Comparison:
 
     def controlled(self, points: Sequence[PointResult]) -> list[Row]:
         """UT-ACA's gain less that of its controls, as one row: the mean of its points within InfLLM's range."""
-        ours = [point for point in points if point.key[0] == "utaca" and self._is_default(point)]
+        ours = [point for point in points if point.decoder == schema.ADAPTIVE and self._is_default(point)]
         pairs = [(point, control) for point in ours if (control := point.control(points))]
         pairs = [pair for pair in pairs if self._comparable(*pair)]
         if not pairs:
@@ -196,7 +198,9 @@ class _Comparison:
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
         note = self._beyond(point.ratio(*MTOKENS))
         row: Row = {"name": name_in_words(point, self.config), "setting": setting_in_words(point, self.config)}
-        row |= {"method": point.method, "decoder": point.key[0], "detector": point.detector, "seeds": len(point.seeds)}
+        row |= {"method": point.name, "decoder": point.decoder, "family": point.family}
+        row |= {"trigger": str(point.trigger or "")}
+        row |= {"detector": point.detector, "seeds": len(point.seeds)}
         row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
         row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.accepted.value))}
         point.put(row, "mtokens", "mtokens_with_tentative", "cas_pct")

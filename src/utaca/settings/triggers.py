@@ -1,0 +1,95 @@
+"""What expands a token's budget, as a config, a command and a request write it.
+
+| text | kind | value |
+|---|---|---|
+| ``detector``, ``NAME``, ``detector.NAME``, the path of a file | detector | the name or path; "": the config's |
+| ``margin``, ``margin.X`` | margin | X in logits; None: the reader's threshold |
+| ``agreement``, ``agreement.N`` | agreement | N blocks; None: K_max |
+| ``every.N`` | every | N steps |
+| ``never`` | never | None |
+
+The kinds are those of :mod:`utaca.decoding.triggers`, which has the triggers themselves.
+"""
+
+import re
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+Kind = Literal["detector", "margin", "agreement", "every", "never"]
+KINDS: tuple[Kind, ...] = ("detector", "margin", "agreement", "every", "never")
+
+_FORMS = {
+    # Nine digits: Python refuses to read a number of thousands of them.
+    "margin": re.compile(r"margin(?:\.([0-9]{1,9}(?:\.[0-9]{1,9})?))?"),
+    "agreement": re.compile(r"agreement(?:\.([1-9][0-9]{0,8}))?"),
+    "every": re.compile(r"every\.([1-9][0-9]{0,8})"),
+    "never": re.compile(r"never"),
+}
+
+
+@dataclass(frozen=True)
+class TriggerSetting:
+    """A trigger's kind and value; ``str`` gives the text that :func:`parse` reads."""
+
+    kind: Kind = "detector"
+    value: str | float | int | None = ""
+
+    def __str__(self) -> str:
+        if self.kind == "detector":
+            return str(self.value)
+        return self.kind if self.value is None else f"{self.kind}.{self.value:g}"
+
+
+def parse(text: str) -> TriggerSetting:
+    """The trigger that a text means; a text that is of no other kind names a detector.
+
+    Raises :class:`ValueError`, with a sentence, if a text begins as another kind but has none of its values.
+    """
+    kind, _, value = text.partition(".")
+    if kind == "detector":
+        return TriggerSetting("detector", value)
+    if kind not in _FORMS or text.endswith(".safetensors"):
+        return TriggerSetting("detector", text)
+    match = _FORMS[kind].fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no trigger; write {_WRITTEN[kind]}")
+    number = match[1] if match.lastindex else None
+    if number is None:
+        return TriggerSetting(kind, None)
+    return TriggerSetting(kind, float(number) if kind == "margin" else int(number))
+
+
+_WRITTEN = {
+    "margin": "margin, or margin.X with X logits, as in margin.2.5",
+    "agreement": "agreement, or agreement.N with N blocks, as in agreement.4",
+    "every": "every.N with N steps, as in every.40",
+    "never": "never, without a number",
+}
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, TriggerSetting):
+        return value
+    if value is None:
+        return TriggerSetting()
+    if isinstance(value, str):
+        return parse(value)
+    raise ValueError("a trigger is a text, as in every.40")
+
+
+TriggerText = Annotated[
+    TriggerSetting, BeforeValidator(_read), PlainSerializer(str), WithJsonSchema({"type": "string"})
+]
+"""A config key's type, which is written as text."""
+
+
+def as_written(settings: Any) -> dict[str, Any]:
+    """A dataclass of settings as a config writes it: nested mappings of plain values, a trigger as its text."""
+
+    def mapping(items: list[tuple[str, Any]]) -> Any:
+        values = dict(items)
+        return str(TriggerSetting(**values)) if values.keys() == {"kind", "value"} else values
+
+    return asdict(settings, dict_factory=mapping)
