@@ -36,9 +36,11 @@ def run(address: str, items: int, concurrency: int) -> tuple[float, float]:
     requests = [Request(str(number), {"item": number}, PROMPT, Number) for number in range(items)]
     endpoint = EndpointSettings(name="bench", model="bench", base_url=address, concurrency=concurrency)
     with TemporaryDirectory() as folder:
-        started, worked = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        worked = time.process_time()
         answers = ask(endpoint, requests, store=Path(folder) / "answers.sqlite", description="client")
-        took, cpu = time.perf_counter() - started, time.process_time() - worked
+        took = time.perf_counter() - started
+        cpu = time.process_time() - worked
     if len(answers.values) < items:
         raise RuntimeError(f"{len(answers.failures)} of {items} items failed")
     return took, cpu

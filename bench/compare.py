@@ -20,7 +20,8 @@ OURS = Path(__file__).resolve().parents[1]
 
 def measured(checkout: Path, options: list[str]) -> list[Row]:
     """Rows of one round of a checkout's ``engine.py`` under ``options``."""
-    engine, source = checkout / "bench/engine.py", (checkout / "src").resolve()
+    engine = checkout / "bench/engine.py"
+    source = (checkout / "src").resolve()
     if not (engine.is_file() and (source / "utaca").is_dir()):
         sys.exit(f"Error: {checkout} has no bench/engine.py or no src/utaca; give the folder of a checkout")
     command = [sys.executable, str(engine), *options, "--rounds", "1", "--json"]

@@ -23,9 +23,11 @@ def step_seconds(width: int, seeds: int, steps: int) -> tuple[float, float]:
     splits = [random_sequences(count, width, seed) for seed, count in enumerate((800, 200))]
     # The first, short run warms up.
     for length in (3, steps):
-        started, worked = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        worked = time.process_time()
         train(schema.DetectorSettings(), *splits, steps=length, seeds=range(seeds), description="training")
-        took, cpu = time.perf_counter() - started, time.process_time() - worked
+        took = time.perf_counter() - started
+        cpu = time.process_time() - worked
     return took / steps, cpu / steps
 
 
@@ -33,10 +35,12 @@ def random_sequences(count: int, width: int, seed: int) -> Sequences:
     """Trajectories of random signals, embeddings [width] and labels."""
     generator = np.random.default_rng(seed)
     length = generator.integers(SHORTEST, LONGEST + 1, count)
-    tokens, offset = int(length.sum()), np.arange(LONGEST)
+    tokens = int(length.sum())
+    offset = np.arange(LONGEST)
     starts = np.cumsum(length) - length
     position = np.where(offset < length[:, None], starts[:, None] + offset, tokens)
-    signals, embedding = np.zeros((tokens + 1, 1), np.float32), np.zeros((tokens + 1, width), np.float16)
+    signals = np.zeros((tokens + 1, 1), np.float32)
+    embedding = np.zeros((tokens + 1, width), np.float16)
     signals[:-1] = generator.standard_normal((tokens, 1))
     embedding[:-1] = generator.standard_normal((tokens, width), np.float32)
     label = np.append(generator.choice(3, tokens, p=[0.1, 0.8, 0.1]), -1)

@@ -80,7 +80,8 @@ class Bench:
 
 def points(bench: Bench) -> Iterator[Row]:
     """Seven operating points from one prefill, and three in shared passes, against one of them."""
-    length, tokens = bench.options.decode[1], bench.options.tokens
+    length = bench.options.decode[1]
+    tokens = bench.options.tokens
     memory, reading = bench.read(length)
     fixed = [bench.answer(memory, budget)[0] for budget in FIXED]
     judged = bench.adaptive(utaca.Sub(16), lambda step: step % EVERY == EVERY - 1)
@@ -95,7 +96,9 @@ def points(bench: Bench) -> Iterator[Row]:
 
 def growth(bench: Bench) -> Iterator[Row]:
     """How a decoded token, and a token of a prefill, grow with the context."""
-    (short, long), (few, many), budget = bench.options.decode, bench.options.prefill, bench.options.budget
+    short, long = bench.options.decode
+    few, many = bench.options.prefill
+    budget = bench.options.budget
     one, other = (bench.answer(bench.read(length)[0], budget)[1] for length in (short, long))
     yield Row(f"decode a token behind {long}, K={budget}", other, f"behind {short}", one)
     one, other = (bench.read(length)[1] / length for length in (few, many))
@@ -104,7 +107,8 @@ def growth(bench: Bench) -> Iterator[Row]:
 
 def detector(bench: Bench) -> Iterator[Row]:
     """What detector and policy add to a step that is not expanded."""
-    (_, length), k = bench.options.decode, bench.options.budget
+    _, length = bench.options.decode
+    k = bench.options.budget
     memory, _ = bench.read(length)
     judged = bench.adaptive(utaca.Set(k), lambda step: False)
     fixed = bench.answer(memory, k)[1]
@@ -114,7 +118,8 @@ def detector(bench: Bench) -> Iterator[Row]:
 
 def full(bench: Bench) -> Iterator[Row]:
     """Hugging Face's full attention with the same weights, against block memory."""
-    length, k = bench.options.full, bench.options.budget
+    length = bench.options.full
+    k = bench.options.budget
     memory, reading = bench.read(length)
     token = bench.answer(memory, k)[1]
     del memory
@@ -166,8 +171,10 @@ def full_attention(reader: Any, tokens: Tensor, new: int) -> tuple[float, float]
     """
     from utaca.readers.attention import ATTENTION
 
-    model, clock = reader.model, _Clock()
-    longest, model.config.max_position_embeddings = model.config.max_position_embeddings, len(tokens) + new
+    model = reader.model
+    clock = _Clock()
+    longest = model.config.max_position_embeddings
+    model.config.max_position_embeddings = len(tokens) + new
     model.set_attn_implementation("sdpa")
     try:
         model.generate(
@@ -249,7 +256,8 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 
 def check(bench: Bench) -> None:
     """Raise :class:`utaca.UserError` where the shortest context has no more far blocks than the widest budget."""
-    options, m = bench.options, bench.reader.settings.memory
+    options = bench.options
+    m = bench.reader.settings.memory
     least = m.n_init + m.n_local + max(*ADAPTIVE, 2 * options.budget) * m.block_size
     if (shortest := min(*options.decode, *options.prefill, options.full)) <= least:
         raise utaca.UserError(f"the shortest context has {shortest} tokens; give it more than {least}")
@@ -272,7 +280,8 @@ def main(arguments: list[str] | None = None) -> None:
     if options.json:
         print(json.dumps(rounds))
         return
-    settings, cuda = bench.reader.settings, bench.reader.device.type == "cuda"
+    settings = bench.reader.settings
+    cuda = bench.reader.device.type == "cuda"
     place = torch.cuda.get_device_name() if cuda else f"{torch.get_num_threads()} threads"
     print(f"Reader {settings.name}, {bench.reader.dtype}, {place}; rounds: {options.rounds}\n")
     print(compared(rounds))

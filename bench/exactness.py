@@ -457,7 +457,8 @@ def rows(
     """
     place = place or (lambda module: module.to(device))
     if small:
-        every_case, few_cases = (), ("tiny",)
+        every_case = ()
+        few_cases = ("tiny",)
     for name in (*every_case, *few_cases):
         reader = utaca.load_reader("tiny", device="cpu", dtype="float32") if name == "tiny" else random_reader(name)
         reader.stop_tokens = frozenset()

@@ -61,7 +61,10 @@ from utaca.settings import machine
 from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes, chunks, document_bytes
 
-DONE, CUT_OFF, FAILED, NOT_RUN = "done", "cut off", "failed", "not run"
+DONE = "done"
+CUT_OFF = "cut off"
+FAILED = "failed"
+NOT_RUN = "not run"
 ROW = "row"
 PATIENCE = 3.0
 """Seconds that a process has to end before it is killed."""
@@ -219,7 +222,8 @@ class Run:
     """A run of parts, and the report that it writes to the file ``out`` after every row."""
 
     def __init__(self, parts: Sequence[str], minutes: float, small: bool, out: Path) -> None:
-        self.small, self.out = small, out
+        self.small = small
+        self.out = out
         self.child: Child | None = None
         self.started = time.monotonic()
         self.deadline = self.started + 60 * minutes
@@ -248,13 +252,15 @@ class Run:
 
     def measure(self, name: str, limit: float) -> None:
         """Measure a part within ``limit`` seconds."""
-        part, started = self.report["parts"][name], time.monotonic()
+        part = self.report["parts"][name]
+        started = time.monotonic()
         if limit <= 0:
             part["why"] = "no time was left"
             self.say(name, part["why"])
             return
         # What the file says if nothing can be written to it any more.
-        part["status"], part["why"] = CUT_OFF, "the run was ended while this part ran"
+        part["status"] = CUT_OFF
+        part["why"] = "the run was ended while this part ran"
         self.write()
         self.say(name, f"it has {limit:.0f} s")
         if not PARTS[name].shared:
@@ -270,7 +276,8 @@ class Run:
 
     def follow(self, child: Child, name: str, deadline: float) -> tuple[str, str]:
         """Take the rows of a part from its process until it is done; its status, and why it is not done."""
-        part, limit = self.report["parts"][name], deadline - time.monotonic()
+        part = self.report["parts"][name]
+        limit = deadline - time.monotonic()
         sizes = self.report["parts"].get(SIZES)
         try:
             child.orders.send(Order(name, deadline, sizes["rows"] if sizes else []))
@@ -337,7 +344,8 @@ class Bar:
         """The bar, what is wanted, what was measured, and whether that meets the bar."""
         figure = self.measured(report)
         wanted = "–" if self.limit is None else f"{'>=' if self.least else '<='} {self.limit:g} {self.unit}".rstrip()
-        measured, met = "not measured", "–"
+        measured = "not measured"
+        met = "–"
         if figure is not None:
             measured = f"{figure:.3g} {self.unit}".rstrip()
             if self.limit is not None:
@@ -351,7 +359,8 @@ PREFILL_S = {"H200": 6.0, "H100": 8.0}
 
 def bars(report: Report) -> list[Bar]:
     """The bars of the project's plan for a GPU, which were set before any GPU had run this code."""
-    card, mean = report["machine"]["card"], LARGE.paper
+    card = report["machine"]["card"]
+    mean = LARGE.paper
     prefill_s = next((seconds for name, seconds in PREFILL_S.items() if name in card), None)
     step = FIXED_STEP._asdict()
     return [

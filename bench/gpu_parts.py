@@ -58,7 +58,8 @@ SLACK = 1.2
 """How many times as long as was seen so far something may take that is begun."""
 OPERATIONS = 10
 """Operations that a profile lists."""
-PREFILL, TOKEN = "prefill", "answer"
+PREFILL = "prefill"
+TOKEN = "answer"
 
 
 class NotRun(utaca.UserError):
@@ -367,7 +368,8 @@ class Lab:
     @cached_property
     def product_rate(self) -> float:
         """FLOP/s of a product of matrices in the reader's type; of random numbers, since zeros run faster."""
-        kind, rows = torch.bfloat16 if self.device.type == "cuda" else torch.float32, self.plan.matrix
+        kind = torch.bfloat16 if self.device.type == "cuda" else torch.float32
+        rows = self.plan.matrix
         left = torch.randn(rows, rows, device=self.device, dtype=kind)
         right = torch.randn(rows, rows, device=self.device, dtype=kind)
         return 2 * rows**3 / self.timed(lambda: left @ right)
@@ -409,7 +411,8 @@ class Lab:
 
     def read(self, length: int, storage: str) -> tuple[BlockMemory, Reading]:
         """Read a document of ``length`` tokens whose keys lie in ``storage``."""
-        reader, tokens = self.bench.reader, self.bench.tokens(length)
+        reader = self.bench.reader
+        tokens = self.bench.tokens(length)
         reader.settings = replace(reader.settings, memory=replace(reader.settings.memory, storage=storage))
         with PeakMemory(self.device) as peak:
             self.synchronize()
@@ -457,7 +460,8 @@ class Lab:
         A token is multiplied with all weights of the layers, and attends to the initial tokens, to the blocks that its
         chunk retrieves, to the window and to half of its chunk.
         """
-        reader, m = self.bench.reader, self.bench.reader.settings.memory
+        reader = self.bench.reader
+        m = self.bench.reader.settings.memory
         layers, heads, _, width = reader.shape
         weights = sum(weight.numel() for layer in reader.layers for weight in layer.parameters())
         keys = m.n_init + m.prefill_budget * m.block_size + m.n_local + m.prefill_chunk / 2
@@ -466,7 +470,8 @@ class Lab:
     def floor_of_token(self, passes_of_token: float) -> float:
         """Seconds in which the device reads the weights of a token's passes; of the embedding a token needs a row."""
         model = self.bench.reader.model
-        embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+        embedding = model.get_input_embeddings().weight
+        head = model.get_output_embeddings().weight
         read = sum(weight.numel() * weight.itemsize for weight in model.parameters())
         if embedding is not head:
             read -= embedding.numel() * embedding.itemsize
@@ -637,7 +642,8 @@ def only_last_logits(model: torch.nn.Module) -> Iterator[None]:
 def points(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[PointsRow]:
     """All points of one document in shared passes, against each of them decoded separately."""
     lab.warm_up()
-    length, tokens = lab.plan.points, lab.plan.tokens
+    length = lab.plan.points
+    tokens = lab.plan.tokens
     # One point and the shared passes come first, each of them twice.
     needed = lab.seconds_to_read(length, DEVICE) + 6 * lab.seconds_to_answer(DEVICE)
     if refusal := clock.refusal(f"{len(POINTS)} points of {length} tokens", needed):
@@ -708,7 +714,8 @@ def profiled(lab: Lab, clock: Clock, sizes_so_far: Sequence[Row]) -> Iterator[Pr
 
 def _profile(lab: Lab, memory: BlockMemory, point: Point) -> Iterator[ProfileRow]:
     """The rows of one case, their case left out."""
-    steps, cuda = lab.plan.steps, lab.device.type == "cuda"
+    steps = lab.plan.steps
+    cuda = lab.device.type == "cuda"
     options = point.options(lab.bench) | {"max_new_tokens": WARM_UP + 3 * steps}
     stream = utaca.stream(memory, ASKED, **options)
     for _ in islice(stream, WARM_UP):
@@ -810,7 +817,8 @@ def figures(events: Sequence[Row], steps: int, token_ms: float) -> Iterator[Prof
     times: dict[str, float] = {}
     if on_device:
         busy = _covered(on_device)
-        first, last = min(event["ts"] for event in on_device), max(event["ts"] + event["dur"] for event in on_device)
+        first = min(event["ts"] for event in on_device)
+        last = max(event["ts"] + event["dur"] for event in on_device)
         counts |= {
             "kernels": len(kernels),
             "launches": sum("LaunchKernel" in event["name"] for event in calls),
@@ -833,7 +841,8 @@ def figures(events: Sequence[Row], steps: int, token_ms: float) -> Iterator[Prof
 
 def _covered(events: Sequence[Row]) -> float:
     """Microseconds in which at least one of the events was under way."""
-    covered, end = 0.0, -math.inf
+    covered = 0.0
+    end = -math.inf
     for event in sorted(events, key=lambda event: event["ts"]):
         covered += max(0.0, event["ts"] + event["dur"] - max(end, event["ts"]))
         end = max(end, event["ts"] + event["dur"])
@@ -932,7 +941,8 @@ def _difference_pct(one: str, other: str) -> float:
     """Relative difference of two cells in percent; of texts, and of a number and no number, 100."""
     if not (_NUMBER.fullmatch(one) and _NUMBER.fullmatch(other)):
         return 100.0
-    first, second = float(one), float(other)
+    first = float(one)
+    second = float(other)
     return 100 * abs(first - second) / max(abs(first), abs(second))
 
 

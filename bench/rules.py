@@ -76,7 +76,8 @@ def read_pairs(path: Path = PAIRS) -> list[Pair]:
     pairs = []
     with path.open(encoding="utf-8", newline="") as lines:
         for row in csv.DictReader(lines):
-            wanted, attribute = float(row.pop("score")), row["attribute"]
+            wanted = float(row.pop("score"))
+            attribute = row["attribute"]
             if "whole answer" in row["note"]:
                 row["prediction"] = extract(row["prediction"], attribute, PERSON)
             question = f"What is the {attribute} of {PERSON}?"
@@ -131,7 +132,8 @@ def labels(row: Row) -> list[tuple[int, int]]:
 
 def scores(row: Row) -> tuple[float, float, float]:
     """Score of an answer by the reading, by the judge's rules and by string match, the best over references."""
-    attribute, prediction = row.get("attribute", ""), row["prediction"]
+    attribute = row.get("attribute", "")
+    prediction = row["prediction"]
     question = row.get("question") or f"What is the {attribute} of {row['person']}?"
     return (
         row["score"],

@@ -50,7 +50,8 @@ class Clock(BaseStreamer):
     """Notes when ``generate`` gives tokens; its first call hands over the prompt."""
 
     def __init__(self) -> None:
-        self.started, self.moments = time.perf_counter(), list[float]()
+        self.started = time.perf_counter()
+        self.moments = list[float]()
 
     def put(self, value: Any) -> None:
         self.moments.append(time.perf_counter() - self.started)
@@ -93,7 +94,10 @@ def ask(server: Server, text: str, longest: int) -> Times:
         "stream_options": {"include_usage": True},
     }
     connection = http.client.HTTPConnection(*server.address.removeprefix("http://").split(":"))
-    sent, started, first, tokens = json.dumps(body), time.perf_counter(), 0.0, 0
+    sent = json.dumps(body)
+    started = time.perf_counter()
+    first = 0.0
+    tokens = 0
     connection.request("POST", "/v1/chat/completions", sent, {"Content-Type": "application/json"})
     for line in connection.getresponse():
         if line.startswith(b"data: {"):
@@ -110,7 +114,8 @@ def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], 
     model = AutoModelForCausalLM.from_pretrained(
         reader.model.config._name_or_path, dtype=reader.dtype, attn_implementation="sdpa"
     ).to(reader.device)
-    begin, rest = reader.encode_document(text), reader.encode_question(QUESTION)
+    begin = reader.encode_document(text)
+    rest = reader.encode_question(QUESTION)
     whole = torch.cat((begin, rest))[None]
     kept = DynamicCache()
     with torch.inference_mode():
@@ -118,7 +123,8 @@ def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], 
             model(piece[None], past_key_values=kept, logits_to_keep=1)
 
     def answer(cache: DynamicCache | None) -> Times:
-        clock, past = Clock(), copy.deepcopy(cache) if cache else None
+        clock = Clock()
+        past = copy.deepcopy(cache) if cache else None
         model.generate(
             whole,
             past_key_values=past,
@@ -166,7 +172,8 @@ def overhead(server: Server, reader: Reader, options: argparse.Namespace) -> str
     text = document(reader, options.document)
     memory = utaca.prefill(reader, text)
     ask(server, text, options.tokens)
-    choice, rounds = choose(reader, trigger="never", max_new_tokens=options.tokens), []
+    choice = choose(reader, trigger="never", max_new_tokens=options.tokens)
+    rounds = []
     for _ in range(options.rounds):
         started = time.perf_counter()
         utaca.generate(memory, QUESTION, **choice.options)

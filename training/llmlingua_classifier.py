@@ -25,7 +25,10 @@ from utaca.records.progress import progress
 SPLIT = "reader"
 """Its people are those of the tiny reader's training, never those of a run."""
 
-LENGTH, BATCH, LEARNING_RATE, WARM_UP = 512, 8, 1e-3, 30
+LENGTH = 512
+BATCH = 8
+LEARNING_RATE = 1e-3
+WARM_UP = 30
 STEPS = 400
 WORDS, PIECES, TOLD, PARAGRAPHS = 5000, 3000, 4000, 4000
 """Words and pieces of words in the tokenizer's vocabulary, and how many people's facts and paragraphs it knows."""
@@ -54,13 +57,15 @@ def passage(person: Person, rng: random.Random) -> tuple[str, list[tuple[int, in
 def chunks(tokenizer: BertTokenizerFast, prose: Sequence[str], seed: int) -> Iterator[tuple[list[int], list[float]]]:
     """Token ids of endless chunks of a document, and what each token is worth: 0 in prose, 1 or :data:`BETWEEN` in
     facts. Half of the chunks hold a passage or more, as chunks of long documents do at times."""
-    rng, strangers = random.Random(f"{seed}:keeper"), people(SPLIT, seed)
+    rng = random.Random(f"{seed}:keeper")
+    strangers = people(SPLIT, seed)
     while True:
         ids: list[int] = []
         worth: list[float] = []
         dense = rng.choice([0.0, 0.0, 0.2, 0.5])
         while len(ids) < LENGTH - 2:
-            text, spans = rng.choice(prose), None
+            text = rng.choice(prose)
+            spans = None
             if rng.random() < dense:
                 text, spans = passage(next(strangers), rng)
             found = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -78,7 +83,8 @@ def tokenizer_of(prose: Sequence[str], seed: int) -> BertTokenizerFast:
 
     A trained one would not be a function of its seed: the trainer breaks ties at random.
     """
-    rng, splitter = random.Random(f"{seed}:keeper:tokenizer"), BertPreTokenizer()
+    rng = random.Random(f"{seed}:keeper:tokenizer")
+    splitter = BertPreTokenizer()
     told = [passage(person, rng)[0] for person in islice(people(SPLIT, seed), TOLD)]
     words = Counter(word for text in (*prose[:PARAGRAPHS], *told) for word, _ in splitter.pre_tokenize_str(text))
     pieces: Counter[str] = Counter()
@@ -121,7 +127,8 @@ def train(prose: Sequence[str], folder: Path, steps: int, seed: int) -> list[flo
     rate = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, LEARNING_RATE, total_steps=steps, pct_start=min(0.3, WARM_UP / steps)
     )
-    stream, losses = chunks(tokenizer, prose, seed), []
+    stream = chunks(tokenizer, prose, seed)
+    losses = []
     for _ in progress(range(steps), total=steps, unit="step", desc="training the classifier"):
         ids, worth = (torch.tensor(rows) for rows in zip(*islice(stream, BATCH), strict=True))
         ends = (tokenizer.cls_token_id, tokenizer.sep_token_id)

@@ -70,7 +70,8 @@ def slots(
     Each name of ``once`` must occur exactly once, one name of ``some`` at least; names of ``others`` may occur. With
     ``capitals``, a name may begin with a capital; with ``choices``, a slot may offer two words, as ``{was|were}``.
     """
-    once_names, some_names = once.split(), some.split()
+    once_names = once.split()
+    some_names = some.split()
     names = {*others.split(), *once_names, *some_names}
 
     def check(text: str) -> str:

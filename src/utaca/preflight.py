@@ -38,7 +38,9 @@ _OF_RULES = {
 """Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
 # Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
-_TEXT_BYTES, _ANSWER_BYTES, _EMBEDDING_BYTES = 5, 200, 4
+_TEXT_BYTES = 5
+_ANSWER_BYTES = 200
+_EMBEDDING_BYTES = 4
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 
 
@@ -60,7 +62,8 @@ def check(
 
 def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> dict[str, str]:
     """As :func:`check`, for the stages and sets of Snakemake's ``jobs``."""
-    stages, sets = set(), set()
+    stages = set()
+    sets = set()
     for job in jobs:
         stages.add(_OF_RULES.get(job.rule.name, ""))
         if job.wildcards_dict.get("kind") == "methods":
@@ -106,7 +109,8 @@ def findings(
     names = _sets(settings, wanted) if sets is None else list(sets)
     # Decoding the rows of a set counts as a stage, whichever stage it is for.
     wanted = wanted | {"tasks"} if names else wanted - {"tasks"}
-    decoding, reading = wanted & _DECODING, wanted & {"documents", *_DECODING}
+    decoding = wanted & _DECODING
+    reading = wanted & {"documents", *_DECODING}
     people = settings.scale.test.people
     taken = {name: detector.taken for name, detector in settings.detectors.items() if detector.taken}
     roles = [role for stage, role in _ROLES.items() if stage in wanted and not (people and role == "writer")]
@@ -173,7 +177,8 @@ def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
     """Check each set's settings against its task, the metric's packages, and its files; raise all faults at once."""
     from utaca.tasks.registry import files_of, task_of
 
-    faults, files = [], set()
+    faults = []
+    files = set()
     for name in names:
         settings = tasks.sets[name]
         try:
@@ -291,7 +296,8 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
     reader = resolved(settings.reader)
     item = 2 if reader.dtype == "bfloat16" else 4
     tokens = _longest(settings, stages, sets)
-    weights, document = _weights(reader, item), _sizes(reader).cache_bytes(tokens, item)
+    weights = _weights(reader, item)
+    document = _sizes(reader).cache_bytes(tokens, item)
     host = reader.memory.storage == "host"
     places = {"main memory": (weights + document, machine.free_memory())}
     if reader.device == "cuda":

@@ -25,7 +25,8 @@ _PROCESS = {"cpu": 2 << 30, "cuda": 6 << 30}
 """Bytes of main memory of a process with PyTorch; CUDA's libraries are large."""
 _SLACK = 1.25
 # FLOP/s of products of long passes, bytes/s of passes of a token: a tenth of an H100's, and of what a core does.
-_FLOPS, _BYTES = {"cpu": 20e9, "cuda": 50e12}, {"cpu": 1e9, "cuda": 0.5e12}
+_FLOPS = {"cpu": 20e9, "cuda": 50e12}
+_BYTES = {"cpu": 1e9, "cuda": 0.5e12}
 _LAYER_S = 1e-3
 """Seconds that each layer adds to a pass, however few tokens pass."""
 _START_MIN = 15
@@ -44,7 +45,8 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Sizes:
         """Read the sizes of a ``config.json`` of transformers."""
-        heads, hidden = config["num_attention_heads"], config["hidden_size"]
+        heads = config["num_attention_heads"]
+        hidden = config["hidden_size"]
         return cls(
             layers=config["num_hidden_layers"],
             heads=heads,
@@ -76,8 +78,12 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
     norm, and the larger of the MLP's part, three tensors of its width, and of attention's part, six tensors as wide as
     the query heads with the rotated and the widened keys of the window.
     """
-    layers, heads, kv_heads, width = sizes.layers, sizes.heads, sizes.kv_heads, sizes.head_size
-    token, passing = sizes.token * item, min(together * m.prefill_chunk, length)
+    layers = sizes.layers
+    heads = sizes.heads
+    kv_heads = sizes.kv_heads
+    width = sizes.head_size
+    token = sizes.token * item
+    passing = min(together * m.prefill_chunk, length)
     n_far = m.layout.n_far(length)
     far = m.n_init + min(m.prefill_budget, n_far + 1) * m.block_size
     attending = 6 * passing * heads * width * item + (far + 3 * (m.n_local + passing)) * token
@@ -149,7 +155,10 @@ class Model:
 
     def memory_bytes(self, work: Work) -> int:
         """Upper estimate of a job's main memory, in bytes."""
-        sizes, item, device, m = self.sizes, self.item, self.device, self.reader.memory
+        sizes = self.sizes
+        item = self.item
+        device = self.device
+        m = self.reader.memory
         if m.prefill_budget == OWN:
             m = replace(m, prefill_budget=max(work.budgets, default=0))
         weights = self.parameters * item

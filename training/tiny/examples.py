@@ -113,7 +113,8 @@ class Passage:
         """Characters where each fact's value begins and ends and its sentence ends; the passage is at ``start``."""
         text = self.text
         for person, attribute, value in self.facts:
-            at, end = text.index(value), 0
+            at = text.index(value)
+            end = 0
             for sentence in self.sentences:
                 end += len(sentence)
                 if at < end:
@@ -158,7 +159,9 @@ class Examples:
     understanding, weighs more than those that only continue it, and these more than the pattern around them.
     """
 
-    FIRST_WEIGHT, VALUE_WEIGHT, TEMPLATE_WEIGHT = 3.0, 1.0, 0.3
+    FIRST_WEIGHT = 3.0
+    VALUE_WEIGHT = 1.0
+    TEMPLATE_WEIGHT = 0.3
 
     def __init__(
         self,
@@ -193,7 +196,8 @@ class Examples:
         return Batch(*(torch.stack(parts) for parts in zip(*examples, strict=True)))
 
     def _person(self, attributes: int, alone: bool) -> tuple[Person, list[tuple[str, str]]]:
-        rng, person = self.rng, self._next_person()
+        rng = self.rng
+        person = self._next_person()
         if rng.random() < STRANGE:
             person = self._stranger(person.locale)
         if (alone or attributes >= len(HELD_OUT_ATTRIBUTES)) and rng.random() < 0.7:
@@ -224,7 +228,8 @@ class Examples:
 
     def _passages(self, person: Person, known: list[tuple[str, str]], alone: bool) -> list[Passage]:
         """One to four passages about a person; each names the person, unless that person is ``alone``."""
-        rng, facts = self.rng, [(person.name, *fact) for fact in known]
+        rng = self.rng
+        facts = [(person.name, *fact) for fact in known]
         if rng.random() < SUMMARISED:
             sentences = [summary(attribute, person.name, value) for attribute, value in known]
             return [Passage(tuple(sentences[i:j]), tuple(facts[i:j])) for i, j in self._cuts(len(facts))]
@@ -276,7 +281,9 @@ class Examples:
             room -= needed
         at_end = self.rng.random() < 0.5
         while True:
-            text, places, names = self.before, {}, []
+            text = self.before
+            places = {}
+            names = []
             for i, piece in enumerate([*pieces, filler] if at_end else [filler, *pieces]):
                 text += SEPARATOR * bool(i)
                 if isinstance(piece, Passage):
@@ -286,7 +293,8 @@ class Examples:
                 else:
                     text += piece
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            ids, starts = encoded["input_ids"], [start for start, _ in encoded["offset_mapping"]]
+            ids = encoded["input_ids"]
+            starts = [start for start, _ in encoded["offset_mapping"]]
             if len(ids) >= length:
                 break
             filler += " " + self._prose(length)
@@ -310,7 +318,12 @@ class Examples:
     def _example(self, shape: Shape) -> tuple[Tensor, ...]:
         """One document and its questions, the fields of :class:`Batch` without the batch dimension."""
         reading = self.reading(shape)
-        tokens, question, place, weight, decoding, source = [], [], [], [], [], []
+        tokens = []
+        question = []
+        place = []
+        weight = []
+        decoding = []
+        source = []
         before: set[tuple[str, ...]] = set()
         for number in itertools.count():
             for _ in range(TRIES):
@@ -348,7 +361,8 @@ class Examples:
 
     def _asked(self, reading: Reading, shape: Shape) -> tuple[str, list[str]]:
         """Whom and what to ask about."""
-        rng, facts = self.rng, reading.facts
+        rng = self.rng
+        facts = reading.facts
         person = rng.choice(list(facts)) if facts else self._next_person().name
         known = list(facts.get(person, ()))
         wanted = 1 if rng.random() < shape.single else rng.randint(shape.least, shape.attributes)
@@ -358,7 +372,8 @@ class Examples:
             asked = [a for a in HELD_OUT_ATTRIBUTES if a in known] or known
             return person, asked if rng.random() < 0.5 else rng.sample(asked, len(asked))
         if rng.random() < 0.2:
-            person, known = self._next_person().name, []
+            person = self._next_person().name
+            known = []
         strangers = [a for a in ALL_ATTRIBUTES if a not in known]
         foreign = [a for a in strangers if any(a in own for own in facts.values())]
         asked = rng.sample(known, min(len(known), rng.randint(0, wanted - 1)))
@@ -386,9 +401,11 @@ class Examples:
             end = len(answer) - 1
             values.append((end - len(value or "unknown"), end, reading.places[person, attribute] if value else None))
         encoded = self.tokenizer(answer, add_special_tokens=False, return_offsets_mapping=True)
-        weights, sources = [0.0] * len(prompt), [(-1, -1)] * len(prompt)
+        weights = [0.0] * len(prompt)
+        sources = [(-1, -1)] * len(prompt)
         for start, end in encoded["offset_mapping"]:
-            weight, source = self.TEMPLATE_WEIGHT, (-1, -1)
+            weight = self.TEMPLATE_WEIGHT
+            source = (-1, -1)
             for low, high, at in values:
                 if start < high + 1 and end > low:
                     weight = self.FIRST_WEIGHT if start <= low else self.VALUE_WEIGHT

@@ -33,11 +33,15 @@ class ReadingBatch:
     def __init__(
         self, memory: MemorySettings, rotary: Rotary, batch: Batch, budget: Tensor, forced: Tensor, copying: int
     ) -> None:
-        self.memory, self.rotary, self.batch, self.copying = memory, rotary, batch, copying
+        self.memory = memory
+        self.rotary = rotary
+        self.batch = batch
+        self.copying = copying
         self.retrieval_losses: list[Tensor] = []
         self.copy_losses: list[Tensor] = []
         self.name_losses: list[Tensor] = []
-        m, device = memory, batch.document.device
+        m = memory
+        device = batch.document.device
         n = self.length = batch.document.shape[1]
         rotary.reserve(n + batch.tokens.shape[1])
         self.position = n + batch.place
@@ -45,7 +49,8 @@ class ReadingBatch:
         # A block is far for a token once all of it lies outside of the token's window.
         n_far = ((self.position + 1 - m.n_local - m.n_init) // m.block_size).clamp(0, blocks)
         window = torch.where(n_far > 0, m.n_init + n_far * m.block_size, 0)
-        self.blocks, self.local_start = int(n_far.max()), int(window.min())
+        self.blocks = int(n_far.max())
+        self.local_start = int(window.min())
         near = torch.arange(self.local_start, n, device=device)
         same = batch.question[:, :, None] == batch.question[:, None]
         own = same & (batch.place[:, None] <= batch.place[:, :, None])
@@ -59,7 +64,9 @@ class ReadingBatch:
         nowhere = first.new_full((*first.shape, batch.place.shape[1]), -1)
         keys = torch.cat((here, nowhere), -1)
         if self.blocks:
-            self.budget, self.forced, self.n_far = self._row(budget), self._row(forced), n_far
+            self.budget = self._row(budget)
+            self.forced = self._row(forced)
+            self.n_far = n_far
             low = torch.arange(self.blocks, device=device) * m.block_size + m.n_init
             self.exists = torch.arange(self.blocks, device=device) < self._row(n_far)[..., None]
             self.gold = (first[..., None] < low + m.block_size) & (end[..., None] > low) & self.exists
@@ -84,7 +91,8 @@ class ReadingBatch:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         b, h, t, d = query.shape
-        g, n = key.shape[1], self.length
+        g = key.shape[1]
+        n = self.length
         grouped = (query * scaling).view(b, g, h // g, t, d)
         document, mass = self._read(layer, grouped[..., :n, :], key[:, :, :n], value[:, :, :n])
         answers = self._answer(layer, grouped[..., n:, :], key, value, mass)
@@ -92,7 +100,9 @@ class ReadingBatch:
 
     def _read(self, layer: int, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The documents' own attention, and the attention mass [B, G, N] that each token was given."""
-        n, local, init = self.length, self.memory.n_local, self.memory.n_init
+        n = self.length
+        local = self.memory.n_local
+        init = self.memory.n_init
         device = query.device
         positions = torch.arange(n, device=device)
         if n <= 2 * local:
@@ -134,7 +144,8 @@ class ReadingBatch:
         return out.transpose(2, 3).reshape(query.shape), (mass[:, :, :, 1] + later).view(b, g, n)
 
     def _answer(self, layer: int, query: Tensor, key: Tensor, value: Tensor, mass: Tensor) -> Tensor:
-        n, m = self.length, self.memory
+        n = self.length
+        m = self.memory
         near_query = self.rotary(query, self.position[:, None, None])
         near_keys = torch.cat(
             (
@@ -160,7 +171,8 @@ class ReadingBatch:
             _additive(torch.cat((initial, self.visible), -1), query)[:, None, None],
         )
         rows = self.rows[:, None, None, :, None].expand(*query.shape[:3], -1, query.shape[-1])
-        far_query, near_query = far_query.gather(3, rows), near_query.gather(3, rows)
+        far_query = far_query.gather(3, rows)
+        near_query = near_query.gather(3, rows)
         chosen = self._select(layer, far_query, key, mass)
         visible = torch.cat(
             (self._rows(initial), chosen.repeat_interleave(m.block_size, -1), self._rows(self.visible)), -1

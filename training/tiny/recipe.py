@@ -23,7 +23,8 @@ from utaca.biographies.people import people
 from utaca.biographies.sentences import summary
 from utaca.records import atomic_path
 
-TOKENIZER_PARAGRAPHS, TOKENIZER_PEOPLE = 4000, 4000
+TOKENIZER_PARAGRAPHS = 4000
+TOKENIZER_PEOPLE = 4000
 
 
 def tokenizer(settings: Settings, prose: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -59,7 +60,9 @@ def make(settings: Settings, output: Path) -> None:
 
 
 def _model_card(settings: Settings, folder: Path, seconds: float, device: str) -> str:
-    sizes, memory, corpus = settings.tiny, settings.tiny.memory, Path(settings.corpus).name
+    sizes = settings.tiny
+    memory = settings.tiny.memory
+    corpus = Path(settings.corpus).name
     parameters = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
     with (folder / "curve.csv").open() as curve:
         steps = sum(1 for _ in curve) - 1

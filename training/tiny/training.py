@@ -34,7 +34,10 @@ from utaca.settings.schema import MemorySettings
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,
 # larger initial weights and shorter first documents copying had emerged at step 600, with AdamW at 2e-3 not at 700.
 # Now that the copying heads are taught, it emerges at step 200.
-LEARNING_RATE, WARM_UP, WEIGHT_DECAY, CLIP = 4e-3, 50, 0.01, 1.0
+LEARNING_RATE = 4e-3
+WARM_UP = 50
+WEIGHT_DECAY = 0.01
+CLIP = 1.0
 WEIGHTS = {"answer": 1.0, "language": 0.1, "retrieval": 0.2, "copy": 0.3, "name": 0.3, "attribute": 0.3}
 LANGUAGE_TOKENS = 512
 MEAN = 0.5
@@ -259,7 +262,8 @@ def train(
     torch.manual_seed(settings.seed)
     model = build(settings.tiny, tokenizer).to(place)
     probe = torch.nn.Linear(settings.tiny.hidden_size, len(ALL_ATTRIBUTES)).to(place)
-    rotary, narrow = Rotary(model.model.rotary_emb, place), natural_dtype(place.type) == "bfloat16"
+    rotary = Rotary(model.model.rotary_emb, place)
+    narrow = natural_dtype(place.type) == "bfloat16"
     matrices = [p for name, p in model.named_parameters() if p.dim() == 2 and "embed" not in name]
     others = [p for name, p in model.named_parameters() if p.dim() != 2 or "embed" in name]
     others += probe.parameters()
@@ -275,9 +279,11 @@ def train(
     examples = Examples(tokenizer, paragraphs, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
     prose = sha256("\n".join([tokenizer.backend_tokenizer.to_str(), *paragraphs]).encode()).hexdigest()
-    checkpoint, recipe = folder / "checkpoint.pt", repr((settings, schedule, prose))
+    checkpoint = folder / "checkpoint.pt"
+    recipe = repr((settings, schedule, prose))
     curve: list[dict[str, float]] = []
-    begin, spent = 0, 0.0
+    begin = 0
+    spent = 0.0
     if checkpoint.exists():
         state = torch.load(checkpoint, map_location=place, weights_only=False)
         if state["recipe"] != recipe:
@@ -288,7 +294,9 @@ def train(
             part.load_state_dict(saved)
         generator.set_state(state["generator"].cpu())
         examples.restore(state["examples"])
-        curve, begin, spent = state["curve"], state["step"], state["seconds"]
+        curve = state["curve"]
+        begin = state["step"]
+        spent = state["seconds"]
     started = time.monotonic()
     model.train()
     plan = [(stage, stage.shapes[i % len(stage.shapes)]) for stage in schedule for i in range(stage.steps)]
@@ -369,7 +377,8 @@ def _losses(
         memory = replace(memory, n_local=WHOLE)
     elif rule < MEAN:
         memory = replace(memory, n_representatives=memory.block_size)
-    device, asker = batch.tokens.device, batch.question.clamp_min(0)
+    device = batch.tokens.device
+    asker = batch.question.clamp_min(0)
     budget = torch.tensor(stage.budgets)[choice].to(device).gather(1, asker)
     with torch.autocast(device.type, dtype=torch.bfloat16, enabled=narrow):
         return losses(model, probe, rotary, memory, batch, budget, forced.to(device).gather(1, asker), part)

@@ -35,9 +35,13 @@ ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 SHORTEST, LONGEST = 256, 1024
 """Lengths of short documents, in tokens."""
 
-_SUMMARY_PEOPLE, _NATURAL_PEOPLE = (3, 6), (2, 4)
-_SHARED, _MOST_FACTS, _MOST_QUESTIONS = 3, 0.6, 6
-_JOINED, _MOST_SENTENCES = 0.25, 5
+_SUMMARY_PEOPLE = (3, 6)
+_NATURAL_PEOPLE = (2, 4)
+_SHARED = 3
+_MOST_FACTS = 0.6
+_MOST_QUESTIONS = 6
+_JOINED = 0.25
+_MOST_SENTENCES = 5
 _SENTENCES = re.compile(r"(?<=[.!?])\s+")
 
 Told = dict[Person, dict[str, str]]
@@ -68,13 +72,18 @@ class Drawn:
     KINDS = ("summary", "natural", "absent")
 
     def __init__(self, prose: Sequence[str], size: Callable[[str], int], before: str, seed: int) -> None:
-        self._paragraphs, self._size, self._before, self._seed = list(prose), size, before, seed
+        self._paragraphs = list(prose)
+        self._size = size
+        self._before = before
+        self._seed = seed
 
     def rows(self, kind: str, questions: int) -> list[dict[str, Any]]:
         """Rows as of :class:`utaca.biographies.handwritten.Biography`, which are asked ``questions`` attributes or
         more."""
         makers = {"summary": self._summary, "natural": self._natural, "absent": self._absent}
-        crowd, found, asked = people(SPLIT, self._seed), [], 0
+        crowd = people(SPLIT, self._seed)
+        found = []
+        asked = 0
         for number in count():
             rng = random.Random(f"{self._seed}:card:{kind}:{number}")
             text, about = makers[kind](number, crowd, rng)

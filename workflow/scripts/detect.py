@@ -22,8 +22,10 @@ def traces(settings: schema.DetectorSettings, trajectories: list[str], labels: s
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files = snakemake.params, snakemake.input
-    split, logits = (files.trajectories, files.labels), schema.DetectorSettings(embedding=False)
+    params = snakemake.params
+    files = snakemake.input
+    split = (files.trajectories, files.labels)
+    logits = schema.DetectorSettings(embedding=False)
     plain = traces(logits, *split)
     baselines = heuristics(traces(logits, files.validation, files.validation_labels), plain)
     tables = [detections(decided, plain, name, 0) for name, decided in baselines.items()]

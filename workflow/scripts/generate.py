@@ -15,7 +15,10 @@ from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files, output, wildcards = snakemake.params, snakemake.input, snakemake.output, snakemake.wildcards
+    params = snakemake.params
+    files = snakemake.input
+    output = snakemake.output
+    wildcards = snakemake.wildcards
     prepared = prepare(snakemake.config["reader"], params.points, params.methods, params.triggers, params.taken)
     reader = prepared.reader
     documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]

@@ -7,7 +7,8 @@ from utaca.records.tables import read, rows, write
 from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
-    params, files = snakemake.params, snakemake.input
+    params = snakemake.params
+    files = snakemake.input
     labeller = Role.of("labeller", snakemake.config)
     columns = ["document", "budget", "step", "token", "text", "finish"]
     trajectories = read(files.trajectories, "trajectories", columns)

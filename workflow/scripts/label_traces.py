@@ -16,7 +16,8 @@ def decode(tokens: Sequence[int]) -> str:
 
 
 with stage_log(snakemake.log[0]):
-    params, files = snakemake.params, snakemake.input
+    params = snakemake.params
+    files = snakemake.input
     tokenizer = load_tokenizer(*params.tokenizer)
     labeller = Role.of("labeller", snakemake.config)
     answers, traces = (
@@ -24,6 +25,7 @@ with stage_log(snakemake.log[0]):
         for found in (rows(files.answers, "answers"), rows(files.traces, "traces", COLUMNS))
     )
     labels = label_traces(answers, traces, rows(files.documents, "documents"), decode, labeller)
-    config, made_from = digest(dict(params.items())), [*files.answers, *files.traces]
+    config = digest(dict(params.items()))
+    made_from = [*files.answers, *files.traces]
     write(snakemake.output.labels, "trace_labels", labels, config=config, made_from=made_from)
     write(snakemake.output.usage, "usage", labeller.used, config=digest(params.labeller))

@@ -12,7 +12,8 @@ from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files = snakemake.params, snakemake.input
+    params = snakemake.params
+    files = snakemake.input
     prepared = prepare(snakemake.config["reader"], params.points, {}, params.triggers, params.taken)
     (label,) = prepared.methods
     labels = [row for row in rows(files.labels, "trace_labels") if row["point"] == label]

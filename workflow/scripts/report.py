@@ -9,7 +9,8 @@ from utaca.reporting.report import page
 from utaca.settings.checks import load
 
 with stage_log(snakemake.log[0]):
-    files, path = snakemake.input, Path(snakemake.output[0])
+    files = snakemake.input
+    path = Path(snakemake.output[0])
     about = {"run": files.run, "manifest": files.manifest}
     config = load(snakemake.config)
     html = page(files.results, snakemake.params.links, config, path.parent, registry=ENTRIES, about=about)

@@ -8,7 +8,9 @@ from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
-    params, files, output = snakemake.params, snakemake.input, snakemake.output
+    params = snakemake.params
+    files = snakemake.input
+    output = snakemake.output
     judge = Role.of("judge", snakemake.config)
     answers = [row | {"split": "test", "point": replay_name(row)} for row in rows(files.replays, "replays")]
     scores = score(answers, rows(files.documents, "documents"), judge)

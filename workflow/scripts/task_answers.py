@@ -13,7 +13,9 @@ from utaca.tasks.registry import TASKS
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files, output = snakemake.params, snakemake.input, snakemake.output
+    params = snakemake.params
+    files = snakemake.input
+    output = snakemake.output
     settings = snakemake.config["reader"] | {"memory": params.reader["memory"]}
     prepared = prepare(settings, params.points, params.methods, params.triggers, params.taken)
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))

@@ -14,7 +14,8 @@ from utaca.tasks.registry import files_of, task_of
 with stage_log(snakemake.log[0]):
     params = snakemake.params
     settings = build(schema.TaskSetSettings, params.set, "tasks.sets")
-    task, files = task_of(settings), files_of(settings, params.path)
+    task = task_of(settings)
+    files = files_of(settings, params.path)
     # One file or none.
     files["corpus"] = Path(str(snakemake.input.corpus))
     prompts = Prompts(load_tokenizer(params.reader["path"], params.reader["revision"]), params.reader["prompt"])

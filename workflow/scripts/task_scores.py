@@ -7,7 +7,8 @@ from utaca.tasks.asking import scores
 from utaca.tasks.registry import TASKS
 
 with stage_log(snakemake.log[0]):
-    params, files = snakemake.params, snakemake.input
+    params = snakemake.params
+    files = snakemake.input
     found = scores(TASKS[params.task](), rows(files.examples, "examples"), rows(files.answers, "answers"))
     config = digest(dict(params.items()))
     write(snakemake.output[0], "task_scores", found, config=config, made_from=[files.answers])

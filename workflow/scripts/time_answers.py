@@ -12,7 +12,8 @@ from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
-    params, files = snakemake.params, snakemake.input
+    params = snakemake.params
+    files = snakemake.input
     prepared = prepare(snakemake.config["reader"], params.points, {}, params.triggers, params.taken)
     documents = rows(files.documents, "documents")[: params.number]
     asked = [ask(prepared.reader, document) for document in documents]

@@ -9,7 +9,8 @@ from utaca.records.tables import write
 from utaca.settings.checks import digest
 
 with stage_log(snakemake.log[0]):
-    params, writer = snakemake.params, Role.of("writer", snakemake.config)
+    params = snakemake.params
+    writer = Role.of("writer", snakemake.config)
     if params.people:
         rows = handwritten(params.people, params.number)
     else:

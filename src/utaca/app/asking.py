@@ -62,7 +62,8 @@ def ask(
     seconds = time.perf_counter() - started
     if found:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")
-    show, batch = show_json if json_lines else shaded(sys.stdout, choice), Batch()
+    show = show_json if json_lines else shaded(sys.stdout, choice)
+    batch = Batch()
     answer = batch.add(Decoding(memory, question, **choice.options))
     while batch:
         for _, token in batch.step():
@@ -167,7 +168,8 @@ def colours(out: TextIO) -> bool:
 
 def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
     """A function that writes a token's text, shaded by K / K_max if the budget is adaptive and ``out`` has colours."""
-    most, coloured = choice.options["budget"], choice.policy is not None and colours(out)
+    most = choice.options["budget"]
+    coloured = choice.policy is not None and colours(out)
     if coloured:
         tell(legend(most))
 
@@ -194,7 +196,8 @@ def legend(most: int) -> str:
 
 
 def _in_words(generation: Generation, choice: Choice) -> str:
-    count, size = len(generation.trace), generation.block_size
+    count = len(generation.trace)
+    size = generation.block_size
     fixed = "" if choice.policy else ", a fixed budget"
     cut = "; cut at --max-new-tokens" if generation.finish == "length" else ""
     return (

@@ -98,7 +98,8 @@ def decoded(content: bytes, encoding: str) -> tuple[str, int]:
     # The standard's GBK is read as its superset.
     codec = codecs.lookup("gb18030") if encoding == "gbk" else webencodings.lookup(encoding).codec_info
     try:
-        text, replaced = codec.decode(content, "strict")[0], 0
+        text = codec.decode(content, "strict")[0]
+        replaced = 0
     except UnicodeDecodeError:
         text = codec.decode(content, _AS_BROWSERS)[0]
         replaced = text.count("\ufffd")
@@ -134,27 +135,38 @@ class _Lines:
     def __init__(self) -> None:
         self.parts: list[str] = []
         # Line ends and spaces are written before the text that follows them, so that none is left at an end.
-        self._breaks, self._space = 0, ""
+        self._breaks = 0
+        self._space = ""
         # Whether the line, or the cell of a table, is still empty, and whether the row has cells.
-        self._bare, self._cell, self._cells = True, False, False
+        self._bare = True
+        self._cell = False
+        self._cells = False
 
     def end(self, lines: int, *, row: bool = False) -> None:
         """End the line if it holds text; with 2 ``lines`` a blank one follows. Only a row's end ends an empty cell."""
         if row or not self._cell:
-            self._breaks, self._space = max(self._breaks, lines), ""
-            self._bare, self._cell, self._cells = True, False, self._cells and not row
+            self._breaks = max(self._breaks, lines)
+            self._space = ""
+            self._bare = True
+            self._cell = False
+            self._cells = self._cells and not row
 
     def feed(self, most: int | None) -> None:
         """End the line, also an empty one; ``most`` line ends come together."""
         self._breaks = self._breaks + 1 if most is None else max(self._breaks, min(most, self._breaks + 1))
-        self._space, self._bare, self._cell = "", True, False
+        self._space = ""
+        self._bare = True
+        self._cell = False
 
     def begin_cell(self) -> None:
         """Begin a cell on the line of its row."""
         if self._cells:
-            self._breaks, self._space = 0, " "
+            self._breaks = 0
+            self._space = " "
         self._write("|")
-        self._space, self._cell, self._cells = " ", True, True
+        self._space = " "
+        self._cell = True
+        self._cells = True
 
     def joined(self, data: str) -> None:
         """Add text of which each run of white space is one space."""
@@ -188,7 +200,10 @@ class _Lines:
         if self._breaks and self.parts:
             self.parts.append("\n" * self._breaks)
         self.parts.append(self._space + text)
-        self._breaks, self._space, self._bare, self._cell = 0, "", False, False
+        self._breaks = 0
+        self._space = ""
+        self._bare = False
+        self._cell = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +285,8 @@ class _Page:
 
     def _style(self, node: LexborNode, tag: str, outer: _Style) -> _Style:
         """The style of an element in one of the style ``outer``."""
-        attributes, found = node.attributes, dict(self._styles.get(node.mem_id, ()))
+        attributes = node.attributes
+        found = dict(self._styles.get(node.mem_id, ()))
         if not attributes and not found and tag in _PLAIN:
             return outer
         if attributes.get("style"):
@@ -293,7 +309,8 @@ class _Page:
         """Begin an element; returns what of it is still to be read, and the style of that."""
         if style.removed:
             return (), style
-        attributes, inner = node.attributes, _children(node)
+        attributes = node.attributes
+        inner = _children(node)
         self._break(tag, style)
         if tag == "br" and style.shown:
             self._lines.feed(2 if style.space == "joined" else None)
@@ -359,7 +376,8 @@ class _Page:
 
 
 def _children(node: LexborNode) -> list[LexborNode]:
-    found, child = [], node.child
+    found = []
+    child = node.child
     while child is not None:
         found.append(child)
         child = child.next
@@ -410,7 +428,8 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
 
 
 def _applies(style: LexborNode) -> bool:
-    kind, medium = style.attributes.get("type") or "text/css", style.attributes.get("media") or "all"
+    kind = style.attributes.get("type") or "text/css"
+    medium = style.attributes.get("media") or "all"
     return kind.lower() == "text/css" and _is_screen(medium)
 
 
@@ -420,7 +439,8 @@ _Said = list[tuple[str, str, bool]]
 
 def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
     """Selectors and declarations of a sheet's rules for screens, where they are about text that is shown."""
-    found, todo = [], tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
+    found = []
+    todo = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
         rule = todo.pop()
         # Brackets within brackets can be too deep for tinycss2; a rule of so many says nothing to a browser.

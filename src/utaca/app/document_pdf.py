@@ -19,7 +19,10 @@ _FEW = 100
 _GARBLED = 0.05
 """The share of characters that are no letters, or of fonts that do not say which, above which a page is garbled."""
 # Flags of annotations and of fields (ISO 32000-2, tables 167, 228 and 230).
-_HIDDEN, _NO_VIEW, _PASSWORD, _PUSH_BUTTON = 1 << 1, 1 << 5, 1 << 13, 1 << 16
+_HIDDEN = 1 << 1
+_NO_VIEW = 1 << 5
+_PASSWORD = 1 << 13
+_PUSH_BUTTON = 1 << 16
 # Annotations that show no text of their own; a pop-up shows its parent's.
 _NO_REMARKS = ("/Link", "/Popup", "/Screen", "/Movie", "/Sound", "/PrinterMark", "/TrapNet", "/3D", "/RichMedia")
 _SHOWS = (b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE")
@@ -60,9 +63,11 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
 def _heard() -> Iterator[list[str]]:
     """The warnings of pypdf, which the user sees none of: they are of objects and tables, not of the document."""
     warnings: list[str] = []
-    handler, logger = logging.Handler(logging.WARNING), logging.getLogger("pypdf")
+    handler = logging.Handler(logging.WARNING)
+    logger = logging.getLogger("pypdf")
     handler.emit = lambda record: warnings.append(record.getMessage())
-    propagate, logger.propagate = logger.propagate, False
+    propagate = logger.propagate
+    logger.propagate = False
     logger.addHandler(handler)
     try:
         yield warnings
@@ -75,7 +80,8 @@ class _Reading:
     """A PDF that is read page by page, and what its pages lack."""
 
     def __init__(self, pdf: PdfReader, warnings: list[str]) -> None:
-        self._pdf, self._warnings = pdf, warnings
+        self._pdf = pdf
+        self._warnings = warnings
         self._layers = _hidden_layers(pdf)
         self._pages = 0
         self._empty: list[int] = []
@@ -84,7 +90,8 @@ class _Reading:
         self._damaged: list[int] = []
         self.failed: dict[int, Exception] = {}
         self._unread = False
-        self._hidden, self._hidden_layers = 0, False
+        self._hidden = 0
+        self._hidden_layers = False
         self._fields: set[str] = set()
         self._attached: list[str] = []
 
@@ -120,9 +127,11 @@ class _Reading:
 
     def rest(self) -> Iterator[str]:
         """The values of fields that stand on no page."""
-        todo, seen = self._parts(_dictionary(self._pdf.root_object.get("/AcroForm")).get("/Fields")), 0
+        todo = self._parts(_dictionary(self._pdf.root_object.get("/AcroForm")).get("/Fields"))
+        seen = 0
         while todo and seen < _MANY:
-            field, seen = todo.pop(0), seen + 1
+            field = todo.pop(0)
+            seen = seen + 1
             if "/Kids" in field:
                 todo[:0] = self._parts(field["/Kids"])
             elif "/T" in field:
@@ -203,7 +212,8 @@ class _Reading:
 
     def _field(self, page: PageObject | None, widget: DictionaryObject) -> Iterator[str]:
         field, name = _inherited(widget)
-        known, button = name in self._fields, field.get("/FT") == "/Btn"
+        known = name in self._fields
+        button = field.get("/FT") == "/Btn"
         if name:
             self._fields.add(name)
         flags = int(field.get("/Ff", 0))
@@ -239,7 +249,8 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
 
 def _value(field: Mapping[str, Any], state: Any) -> str:
     """What a field holds, "" if nothing; ``state`` is what its widgets show if they are boxes that are ticked."""
-    value, options = _object(field.get("/V")), _object(field.get("/Opt")) or ()
+    value = _object(field.get("/V"))
+    options = _object(field.get("/Opt")) or ()
     if field.get("/FT") == "/Btn":
         said = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
         return _option(options, int(said)) if said.isdigit() and int(said) < len(options) else said
@@ -319,7 +330,8 @@ def _nameless(piece: str, font: Any) -> int:
 
 def _has_picture(page: PageObject) -> bool:
     """Whether the page, or a form on it, has a picture."""
-    todo, seen = [(_dictionary(page.get("/Resources")), 0)], 0
+    todo = [(_dictionary(page.get("/Resources")), 0)]
+    seen = 0
     while todo:
         resources, depth = todo.pop()
         for each in map(_dictionary, _dictionary(resources.get("/XObject")).values()):
@@ -363,7 +375,8 @@ def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool
     """Whether what ``owner`` names under ``key``, a layer or a rule about several, is not shown."""
     if not layers or key not in owner:
         return False
-    reference, rule = owner.raw_get(key), _dictionary(owner[key])
+    reference = owner.raw_get(key)
+    rule = _dictionary(owner[key])
     if rule.get("/Type") != "/OCMD":
         return getattr(reference, "idnum", None) in layers
     members = rule.raw_get("/OCGs") if "/OCGs" in rule else []
@@ -380,7 +393,8 @@ def _leave_out(page: PageObject, layers: set[int]) -> bool:
     if content is None:
         return False
     resources = _dictionary(page.get("/Resources"))
-    properties, objects = _dictionary(resources.get("/Properties")), _dictionary(resources.get("/XObject"))
+    properties = _dictionary(resources.get("/Properties"))
+    objects = _dictionary(resources.get("/XObject"))
     kept: list[tuple[Any, Any]] = []
     marks: list[bool] = []
     found = False

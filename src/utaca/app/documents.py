@@ -14,7 +14,8 @@ from utaca.errors import UserError
 STDIN = "-"
 SEPARATOR = "\n\n"
 """Separator between the texts of several files."""
-_HTML, _XHTML = (".html", ".htm", ".xhtml", ".xht"), (".xhtml", ".xht")
+_HTML = (".html", ".htm", ".xhtml", ".xht")
+_XHTML = (".xhtml", ".xht")
 _PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _OTHERS = {

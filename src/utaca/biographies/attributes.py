@@ -94,7 +94,8 @@ def _university(rng: random.Random, locale: str) -> str:
 
 
 def _major(rng: random.Random, locale: str) -> str:
-    draw, values = rng.random(), _values()
+    draw = rng.random()
+    values = _values()
     if draw < 0.65:
         return rng.choice(values.majors)
     if draw < 0.85:

@@ -20,7 +20,8 @@ _SENTENCE_END = re.compile(
     r"(?<!\bDr)(?<!\bMr)(?<!\bMs)(?<!\bMrs)(?<!\bProf)(?<!\bSt)(?<!\b[A-Z])" + SENTENCE_END.pattern
 )
 _WORD = re.compile(r"\w+")
-_SPACES, _BREAKS = re.compile(" *"), re.compile(r"\n{3,}")
+_SPACES = re.compile(" *")
+_BREAKS = re.compile(r"\n{3,}")
 
 
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
@@ -30,7 +31,8 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
     one; otherwise the first sentence of the biography that contains the value verbatim, up to letter case and spaces.
     Without one, it is the sentence with most words of the value; None if it has less than half.
     """
-    text, spans = document["text"], _biography_spans(document)
+    text = document["text"]
+    spans = _biography_spans(document)
     wanted = {word.lower() for word in _WORD.findall(value)}
     if not wanted:
         return None
@@ -92,14 +94,16 @@ def evidence(document: Mapping[str, Any], stated: Iterable[Mapping[str, Any]]) -
     the places in these sentences joined by spaces, as in schema "biographies".
     """
     # How far each part of the biography is moved in the document, by the part's end in the joined sentences.
-    moved, offset = [], 0
+    moved = []
+    offset = 0
     for start, end in _biography_spans(document):
         moved.append((offset + end - start, start - offset))
         offset += end - start + 1
     found = []
     for place in stated:
         by = next(by for end, by in moved if place["end"] <= end)
-        start, end = place["start"] + by, place["end"] + by
+        start = place["start"] + by
+        end = place["end"] + by
         found.append({"attribute": place["attribute"], "text": document["text"][start:end], "start": start, "end": end})
     return found
 
@@ -182,7 +186,9 @@ def _halved(document: Mapping[str, Any]) -> str:
         words = match[0].split()
         return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else match[0][: -(-len(match[0]) // 2)]
 
-    text, kept, end = document["text"], [], 0
+    text = document["text"]
+    kept = []
+    end = 0
     for first, last in _biography_spans(document):
         kept += [text[end:first], stated.sub(half, text[first:last])]
         end = last
@@ -192,7 +198,10 @@ def _halved(document: Mapping[str, Any]) -> str:
 def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     """The text without the sentences that state the values of the facts ``lost``."""
     places = [place for place in document["evidence"] if place["attribute"] in lost]
-    text, stated, kept, end = document["text"], _stated(document, lost), [], 0
+    text = document["text"]
+    stated = _stated(document, lost)
+    kept = []
+    end = 0
     for span in _biography_spans(document):
         for first, last in sentences(text, *span):
             overlaps = any(place["start"] < last and first < place["end"] for place in places)

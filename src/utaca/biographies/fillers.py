@@ -80,7 +80,8 @@ class Filler:
             ("biography", biography["id"], told),
             ("filler", NAME, " ".join(after)),
         )
-        text, spans = "", []
+        text = ""
+        spans = []
         for kind, source, part in parts:
             if part:
                 text += " " * bool(text)

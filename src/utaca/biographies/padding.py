@@ -17,7 +17,8 @@ from utaca.sizes import FACTS
 
 SEPARATOR = "\n\n"
 _ATTEMPTS = 60
-_FEWEST_GROUPS, _MOST_GROUPS = 2, 4
+_FEWEST_GROUPS = 2
+_MOST_GROUPS = 4
 _WORD_END = re.compile(r"\S(?=\s|$)|[\u3040-\u30ff\u3400-\u9fff]")  # Chinese and Japanese have no spaces.
 
 
@@ -49,7 +50,8 @@ class Padder:
                 self._articles.append((article["title"], fresh))
         if not self._articles:
             raise UserError(f"corpus {corpus!r} has no usable paragraph to pad documents with; choose another corpus")
-        self._count, self._corpus = count, corpus
+        self._count = count
+        self._corpus = corpus
         # Tokens of a paragraph, separator included.
         self._size = cache(lambda text: count(text + SEPARATOR))
 
@@ -97,7 +99,8 @@ class Padder:
         spans: list[dict[str, Any]] = []
         end = -len(SEPARATOR)
         for piece in pieces:
-            start, end = end + len(SEPARATOR), end + len(SEPARATOR) + len(piece.text)
+            start = end + len(SEPARATOR)
+            end = end + len(SEPARATOR) + len(piece.text)
             # Paragraphs of one article that follow one another are one span.
             if spans and piece.kind == spans[-1]["kind"] == "article" and piece.source == spans[-1]["source"]:
                 spans[-1]["end"] = end
@@ -118,7 +121,8 @@ class Padder:
             first = 0
             if sum(sizes) > needed:
                 # The run may begin at any paragraph from which on the article has enough tokens.
-                first, rest = len(sizes), 0
+                first = len(sizes)
+                rest = 0
                 while rest < needed:
                     first -= 1
                     rest += sizes[first]

@@ -14,7 +14,8 @@ from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
 
 Fact = tuple[str, str]
 
-_SHORTEST, _LONGEST = 8, 16
+_SHORTEST = 8
+_LONGEST = 16
 
 _MENTIONS = "Subject Possessive name possessive_name he him his"
 
@@ -64,11 +65,13 @@ def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
     surname = _surname(person, facts) if varied else person
     if varied:
         facts = [(attribute, in_another_form(attribute, value, varying)) for attribute, value in facts]
-    stated, connecting = _stated(facts, rng), templates().connecting
+    stated = _stated(facts, rng)
+    connecting = templates().connecting
     n_sentences = max(rng.randint(_SHORTEST, _LONGEST), len(stated))
     for filler in rng.sample(connecting, min(n_sentences - len(stated), len(connecting))):
         stated.insert(rng.randint(1, len(stated)) if stated else 0, (filler, {}))
-    pronouns, sentences = _pronouns(person, rng), []
+    pronouns = _pronouns(person, rng)
+    sentences = []
     for place, (template, values) in enumerate(stated):
         named = place == 0 or rng.random() < _NAMED
         mention = surname if place and varying.random() < _BY_SURNAME else person
@@ -83,7 +86,8 @@ def in_another_form(attribute: str, value: str, rng: random.Random) -> str:
 
 def forms(attribute: str, value: str) -> list[str]:
     """The forms of a value that ``writer.yaml`` has: of a date, and of a firm whose name ends in a legal form."""
-    texts, kind = templates(), _KINDS.get(attribute)
+    texts = templates()
+    kind = _KINDS.get(attribute)
     if kind == "date":
         for notation in _NOTATIONS:
             with suppress(ValueError):

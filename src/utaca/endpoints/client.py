@@ -192,7 +192,8 @@ class _Session:
         waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
         self.usage.cached = len(self._exchanges) - len(waiting)
         self._failures = [x.outcome for x in self._exchanges if isinstance(x.outcome, Failure)]
-        total, cached = len(self._exchanges), self.usage.cached
+        total = len(self._exchanges)
+        cached = self.usage.cached
         with progress(total=total, initial=cached, unit="request", desc=self._description) as bar:
             if waiting and not self._stopped:
                 asyncio.run(self._serve(waiting, bar))
@@ -255,7 +256,8 @@ class _Session:
         return answer
 
     def _too_many(self) -> UserError:
-        endpoint, failures = self._endpoint, self._failures
+        endpoint = self._endpoint
+        failures = self._failures
         kinds = Counter(failure.kind for failure in failures)
         mend = "mend the endpoint or raise its attempts, max_tokens or max_failed"
         if kinds["timeout"]:

@@ -107,14 +107,16 @@ def without_reasoning(text: str) -> str:
     objects = list(_objects(text))
     if objects == [(0, len(text))]:
         return text
-    begin, end = 0, None
+    begin = 0
+    end = None
     for mark in _MARK.finditer(text):
         # A mark inside a JSON object is quoted by the answer and delimits no reasoning.
         if any(first <= mark.start() < last for first, last in objects):
             continue
         name = mark[0].strip("<>|[]◁▷ \n").lower()
         if name.startswith(("/", "end")) or name.endswith("final") or name == "channel":
-            begin, end = mark.end(), None
+            begin = mark.end()
+            end = None
         elif end is None:
             end = mark.start()
     return text[begin:end].strip()

@@ -133,7 +133,8 @@ class ChatServer:
                     following = _next(forms, "response_format")
                 if following is None:
                     raise
-                forms, reason = following, reason or shown(self._endpoint, fault.response.text)
+                forms = following
+                reason = reason or shown(self._endpoint, fault.response.text)
         if isinstance(answer, Failure):
             return answer
         if forms != before and before is self._forms:
@@ -177,7 +178,8 @@ class ChatServer:
         retries of the openai client give up at a Retry-After above two minutes, and are limited by number, not seconds.
         """
         endpoint = self._endpoint
-        patience, n_resent = endpoint.patience_s, 0
+        patience = endpoint.patience_s
+        n_resent = 0
         fault: openai.APIError
         while True:
             wish = None
@@ -202,7 +204,8 @@ class ChatServer:
                     if refused.status_code < 500 and refused.status_code not in (408, 409, 429):
                         self.pace.answered()
                         raise
-                    fault, wish = refused, transport.retry_after(refused.response)
+                    fault = refused
+                    wish = transport.retry_after(refused.response)
                     if refused.status_code == 429:
                         self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
             # Some servers request a pause of 0 seconds, which is too short: the back-off applies instead.
@@ -210,7 +213,8 @@ class ChatServer:
             if pause > patience:
                 raise fault
             await asyncio.sleep(pause)
-            patience, n_resent = patience - pause, n_resent + 1
+            patience = patience - pause
+            n_resent = n_resent + 1
             self.pace.resent += 1
 
 
@@ -273,7 +277,8 @@ def check(endpoint: EndpointSettings, role: str) -> None:
 async def _check(endpoint: EndpointSettings) -> None:
     patience_s = min(10.0, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
-        listed, lacks = await server.models(), ""
+        listed = await server.models()
+        lacks = ""
         # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
         if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
             names = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")

@@ -200,7 +200,8 @@ class AnswerStore:
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run ``work``, which may run twice; retry for a minute while the file is locked or the server is lost."""
-        deadline, pause = time.monotonic() + PATIENCE_SECONDS, 0.05
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        pause = 0.05
         while True:
             try:
                 with self._engine.connect() as connection:

@@ -29,7 +29,8 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     Raises:
         UserError: the address is not valid, or the environment variable of the key, proxy or certificates is at fault.
     """
-    address, key = endpoint.base_url, api_key(endpoint)
+    address = endpoint.base_url
+    key = api_key(endpoint)
     if fault := address_fault(address):
         raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
     timeout = openai.Timeout(None, connect=20.0)
@@ -64,7 +65,8 @@ def api_key(endpoint: EndpointSettings) -> str:
 
 def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
     """Describe a refusal, without the key, as the rest of a sentence that begins with the role or endpoint."""
-    place, status = where(endpoint), fault.status_code
+    place = where(endpoint)
+    status = fault.status_code
     if status in (401, 403):
         key = endpoint.api_key_env
         refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
@@ -123,7 +125,8 @@ def certificate(fault: BaseException | None) -> str:
 
 def where(endpoint: EndpointSettings) -> str:
     """The endpoint's address, and the proxy if one is in use: refusals of a proxy look like those of the server."""
-    parts, proxies = urlsplit(endpoint.base_url), getproxies()
+    parts = urlsplit(endpoint.base_url)
+    proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.netloc):
         return endpoint.base_url
@@ -175,7 +178,8 @@ class Pace:
         """Lower the limit after a request sent at ``sent`` (monotonic) failed; send nothing for ``pause`` seconds."""
         now = time.monotonic()
         if sent > self._narrowed:
-            self._width, self._narrowed = max(1.0, self._width / 2), now
+            self._width = max(1.0, self._width / 2)
+            self._narrowed = now
         self._paused_until = max(self._paused_until, now + pause)
 
 

@@ -79,7 +79,8 @@ def sentences(answer: str, attributes: Sequence[str]) -> list[Sentence]:
     openings = list(re.finditer(_OPENING % named, answer))
     result = []
     for opening, following in zip(openings, [*(after.start() for after in openings[1:]), len(answer)], strict=False):
-        start, person_start = opening.start("attribute") - len("The "), opening.end()
+        start = opening.start("attribute") - len("The ")
+        person_start = opening.end()
         end = max(len(answer[:following].rstrip()), person_start)
         copula = answer.find(" is ", person_start, end + 1)
         if copula < 0:
@@ -170,11 +171,13 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         if not stated and turn is None:
             wrong[start:end] = b"\x01" * (end - start)
             return
-        first, subject = start, stated[0][1] if stated else turn
+        first = start
+        subject = stated[0][1] if stated else turn
         for place, attribute in stated[1:]:
             if attribute != subject:
                 parts.append(Stretch(subject, first, place, start))
-                first, subject = place, attribute
+                first = place
+                subject = attribute
         parts.append(Stretch(subject, first, end, start))
         tried.update(attribute for _, attribute in stated)
         turn = turn_after(subject) if turn in tried else turn

@@ -55,7 +55,8 @@ def score(
                 f"document {answer['document']!r} was answered but is not in the documents file; make both again"
             )
         for fact in document["facts"]:
-            attribute, reference = fact["attribute"], fact["value"]
+            attribute = fact["attribute"]
+            reference = fact["value"]
             prediction = extract(answer["text"], attribute, document["person"])
             judged = {"attribute": attribute, "prediction": prediction, "reference": reference}
             question = f"What is the {attribute} of {document['person']}?"

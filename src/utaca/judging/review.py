@@ -28,7 +28,8 @@ from utaca.records.schemas import CORRECT
 
 # Answers shown per split. Answers in doubt serve to correct labels; answers drawn at random, whatever their labels,
 # serve to estimate how good the labels are. Of few answers, at most half are drawn, so that some are left for doubts.
-N_DOUBTFUL, N_RANDOM = 60, 40
+N_DOUBTFUL = 60
+N_RANDOM = 40
 # The paper's human study has 30 samples; here 30 documents, the same under every operating point.
 N_DOCUMENTS = 30
 _SECTIONS = {DOUBTFUL: "In doubt", RANDOM: "Drawn at random"}
@@ -81,7 +82,8 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
     values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     ends = list(accumulate(len(token["text"]) for token in tokens))
     for part in align(answer, document["person"], list(values)).parts:
-        attribute, value = part.attribute, values[part.attribute]
+        attribute = part.attribute
+        value = values[part.attribute]
         inside = [
             token
             for token, end in zip(tokens, ends, strict=True)
@@ -99,7 +101,8 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
 
 
 def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reasons: list[str]) -> dict[str, Any]:
-    first, facts = tokens[0], document["facts"]
+    first = tokens[0]
+    facts = document["facts"]
     units = [
         {
             "text": token["text"],

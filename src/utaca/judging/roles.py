@@ -44,7 +44,8 @@ class Role:
         answers = Outcomes()
         with progress(total=len(requests), unit="request", desc=description) as bar:
             for request in requests:
-                messages, answer = request.messages, tasks.answer(request.task)
+                messages = request.messages
+                answer = tasks.answer(request.task)
                 value = request.answer.model_validate(answer)
                 failure = "check" if request.check and request.check(value) else None
                 if failure:

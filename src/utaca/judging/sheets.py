@@ -21,7 +21,8 @@ from utaca.records.texts import opened
 
 SPLITS = ("train", "validation", "test")
 # Why the review page showed an answer: a check doubts its labels, or chance drew it.
-DOUBTFUL, RANDOM = "doubtful", "random"
+DOUBTFUL = "doubtful"
+RANDOM = "random"
 
 Row = dict[str, Any]
 Label = Annotated[int, Field(ge=0, le=2)]

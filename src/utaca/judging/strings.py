@@ -17,7 +17,8 @@ def token_f1(prediction: str, reference: str) -> float:
 
     As SQuAD 1.1, InfiniteBench and LongBench compute it.
     """
-    predicted, wanted = normalise(prediction), normalise(reference)
+    predicted = normalise(prediction)
+    wanted = normalise(reference)
     shared = sum((Counter(predicted) & Counter(wanted)).values())
     return 2 * shared / (len(predicted) + len(wanted)) if shared else 0.0
 

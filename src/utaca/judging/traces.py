@@ -83,7 +83,8 @@ def label_traces(
             replaced = row["tentative_token"] != row["token"]
             whole = (accepted, answer["finish"] == "eos")
             kept = texts.setdefault((name, whole), _tokens(whole))[step]
-            piece, label = row["text"], kept
+            piece = row["text"]
+            label = kept
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
                 label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
@@ -125,7 +126,8 @@ def _rest_of_word(answer: str, document: Row) -> str:
     parts = align(answer, document["person"], list(facts)).parts if facts else ()
     if not parts or parts[-1].end < len(answer):
         return ""
-    value, reference = answer[parts[-1].start :].lower(), _WORD.findall(facts[parts[-1].attribute])
+    value = answer[parts[-1].start :].lower()
+    reference = _WORD.findall(facts[parts[-1].attribute])
     words = _WORD.findall(value)
     begun = words[-1] if words else ""
     if begun in [word.lower() for word in reference] or not value.endswith(begun):

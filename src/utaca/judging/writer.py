@@ -36,7 +36,8 @@ def write_narratives(
     of the judge take for the value; any other answer is requested again, with the facts that it lacks. Raises
     :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
     """
-    requests, told = [], {}
+    requests = []
+    told = {}
     for key, person, facts in biographies:
         told[key] = person, facts
         pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]

@@ -33,7 +33,8 @@ class AdaKV(SnapKV):
         self.require(self.safeguard in ("mixed", "least"), f"safeguard={self.safeguard} must be mixed or least")
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        votes, even = self.votes(query, keys, scaling), self.budget - query.shape[2]
+        votes = self.votes(query, keys, scaling)
+        even = self.budget - query.shape[2]
         if self.safeguard == "least":
             safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[2]))
             votes = votes.scatter(1, safe, torch.inf)

@@ -22,6 +22,7 @@ class ClosedBook(FullAttention):
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
         """Token ids of the chat template's opening alone, and the number of all other tokens, which are dropped."""
-        opening, (tokens, dropped) = reader.encode_document(""), super().tokens(reader, document, room)
+        opening = reader.encode_document("")
+        tokens, dropped = super().tokens(reader, document, room)
         self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
         return opening, len(tokens) + dropped - len(opening)

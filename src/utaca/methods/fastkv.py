@@ -26,7 +26,8 @@ class Propagating(Compressed):
 
     def __init__(self, reading: Lower, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
-        self.full, self.hidden = len(reading.layers), reading.hidden
+        self.full = len(reading.layers)
+        self.hidden = reading.hidden
         self.later += [self.later[0]] * (self.reader.shape[0] - self.full)
         self.reached = torch.arange(0)
 
@@ -43,7 +44,8 @@ class Propagating(Compressed):
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         if layer == len(self.kept) == self.full - 1:
-            keys, asking = self.since(layer, 0).keys, query[:, :, -self.method.window :]
+            keys = self.since(layer, 0).keys
+            asking = query[:, :, -self.method.window :]
             self.reached = torch.arange(keys.shape[2], device=keys.device)
             if len(self.reached) > self.method.tsp_length:
                 votes = self.method.votes(asking, keys, scaling).sum(0, keepdim=True)
@@ -56,7 +58,8 @@ class Propagating(Compressed):
             return super().attend(layer, query, key, value, scaling)
         prompt = layer == len(self.kept)
         rotate = self.reader.rotary.at(self.reached if prompt else range(self.length, self.length + 1), key.dtype)
-        query, pairs = rotate(query), Pairs(rotate(key), value)
+        query = rotate(query)
+        pairs = Pairs(rotate(key), value)
         if not prompt:
             self.kept[layer] = self.kept[layer].then(pairs)
             self.attended.append(len(self.kept[layer]))
@@ -114,6 +117,7 @@ class FastKV(SnapKV):
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
         tokens, dropped = self.tokens(reader, document, room)
-        whole, full = Whole(reader, len(tokens), room), slice(self.full(reader.shape[0]))
+        whole = Whole(reader, len(tokens), room)
+        full = slice(self.full(reader.shape[0]))
         hidden = reader.through(full, reader.embed(tokens), whole)
         return Lower(reader, tokens, dropped, self, whole.layers, hidden)

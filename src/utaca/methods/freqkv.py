@@ -24,15 +24,21 @@ class _Frequencies(MethodState):
         self.reader.rotary.reserve(method.size)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        passing, rotary, size = Pairs(key, value), self.reader.rotary, self.method.size
-        kept, rows, start = self.kept[layer] if self.length else passing[:0], [], 0
+        passing = Pairs(key, value)
+        rotary = self.reader.rotary
+        size = self.method.size
+        kept = self.kept[layer] if self.length else passing[:0]
+        rows = []
+        start = 0
         while start < len(passing):
             if len(kept) == size:
-                sink, rest = kept[: self.method.sink], kept[self.method.sink :]
+                sink = kept[: self.method.sink]
+                rest = kept[self.method.sink :]
                 kept = sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
-            new, n = end - start, len(kept)
+            new = end - start
+            n = len(kept)
             rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
             turned = rotary(query[:, :, start:end], range(n - new, n))
             own = rotated[n - new :].under(turned, causal=True)

@@ -22,7 +22,9 @@ class HeavyHitters(MethodState):
         self.mass: list[Tensor | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        new, heads, rotary = query.shape[2], key.shape[1], self.reader.rotary
+        new = query.shape[2]
+        heads = key.shape[1]
+        rotary = self.reader.rotary
         pairs = Pairs(key, value)
         tokens = torch.arange(self.length, self.length + new, device=key.device).expand(heads, -1)
         mass = torch.zeros(tokens.shape, device=key.device)
@@ -39,11 +41,16 @@ class HeavyHitters(MethodState):
         mass = mass + given[0].sum(1).unflatten(0, (heads, -1)).sum(1)
         self.attended.append(n)
         if n > self.method.budget:
-            before, recent = n - self.method.recent, torch.arange(n - self.method.recent, n, device=key.device)
+            before = n - self.method.recent
+            recent = torch.arange(n - self.method.recent, n, device=key.device)
             heavy = best(mass[:, :before], self.method.budget - self.method.recent)
             left = torch.cat((heavy, recent.expand(heads, -1)), 1)
-            pairs, tokens, mass = pairs.at(left), tokens.gather(1, left), mass.gather(1, left)
-        self.kept[layer], self.tokens[layer], self.mass[layer] = pairs, tokens, mass
+            pairs = pairs.at(left)
+            tokens = tokens.gather(1, left)
+            mass = mass.gather(1, left)
+        self.kept[layer] = pairs
+        self.tokens[layer] = tokens
+        self.mass[layer] = mass
         return mixed(given, segments)
 
 
@@ -74,7 +81,8 @@ class H2O(StreamingMethod):
         self.require(within, f"heavy={self.heavy} must be at least 0 and below 1: a token attends to itself")
 
     def check(self, reader: Reader) -> None:
-        longest, pass_ = reader.positions, self.budget + self.chunk
+        longest = reader.positions
+        pass_ = self.budget + self.chunk
         self.require(pass_ <= longest, f"budget and chunk, {pass_}, exceed the {longest} positions of the reader")
 
     @property

@@ -22,8 +22,11 @@ class _Blocks(Continuation):
         self.blocks: dict[int, Tensor] = {}
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        m, n = self.method, self.start + len(self.later[layer])
-        blocks, local, count = -(-n // m.block), m.window // m.block, (self.budget + m.window) // m.block
+        m = self.method
+        n = self.start + len(self.later[layer])
+        blocks = -(-n // m.block)
+        local = m.window // m.block
+        count = (self.budget + m.window) // m.block
         if query.shape[2] > 1 or n < m.dense_below or blocks <= count:
             return self.everything(layer, query, scaling)
         kernels = self._extend(layer, n)
@@ -40,7 +43,8 @@ class _Blocks(Continuation):
 
     def _extend(self, layer: int, n: int) -> Tensor:
         """All kernels of a layer, after adding those that the first ``n`` tokens have completed."""
-        m, have = self.method, self.kernels[layer].shape[2]
+        m = self.method
+        have = self.kernels[layer].shape[2]
         if n >= have * m.stride + m.kernel:
             keys = self.since(layer, have * m.stride).keys
             new = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
@@ -79,7 +83,8 @@ class InfLLMV2(DenseMethod):
         for name in ("window", "block", "kernel", "stride"):
             self.require(getattr(self, name) >= 1, f"{name} must be at least 1")
         for name, part in (("budget", "block"), ("window", "block"), ("block", "stride"), ("kernel", "stride")):
-            whole, unit = getattr(self, name), getattr(self, part)
+            whole = getattr(self, name)
+            unit = getattr(self, part)
             self.require(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
         room = self.budget // self.block
         self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
@@ -89,7 +94,8 @@ class InfLLMV2(DenseMethod):
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
         """Scores [G, blocks] of blocks from ``kernels`` [G, kernels], each kernel's softmax summed over query heads."""
-        each, wide = self.block // self.stride, self.kernel // self.stride
+        each = self.block // self.stride
+        wide = self.kernel // self.stride
         size = each + wide - 1
         behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])
         padded = pad(kernels, (wide - 1, behind), value=-torch.inf)

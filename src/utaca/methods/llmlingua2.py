@@ -84,7 +84,8 @@ class LLMLingua2(DenseMethod):
         given = document
         if not isinstance(document, str):
             # Of the opening's control tokens, compressed text would hold the names, as plain characters.
-            document, opening = reader.document(document), reader.encode_document("")
+            document = reader.document(document)
+            opening = reader.encode_document("")
             if len(opening) and document[: len(opening)].equal(opening):
                 document = reader.tokenizer.decode(document[len(opening) :].tolist())
         whole = reader.encode(document) if isinstance(document, str) else document
@@ -140,7 +141,9 @@ def _compressor(model: str, device: str) -> Any:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """Restore the state of all random generators on exit, because the package seeds them."""
-    drawn, numbers, hashing = random.getstate(), np.random.get_state(), os.environ.get("PYTHONHASHSEED")
+    drawn = random.getstate()
+    numbers = np.random.get_state()
+    hashing = os.environ.get("PYTHONHASHSEED")
     kernels = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     try:
         with torch.random.fork_rng():

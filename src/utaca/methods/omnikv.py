@@ -15,8 +15,10 @@ class _Filtered(Continuation):
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
-        self.prompt, layers = self.start, self.reader.shape[0]
-        self.filters, self.sparse = self.method.filtering(layers), self.method.sparse(layers)
+        self.prompt = self.start
+        layers = self.reader.shape[0]
+        self.filters = self.method.filtering(layers)
+        self.sparse = self.method.sparse(layers)
         self.best = torch.arange(0)
 
     @property
@@ -81,7 +83,8 @@ class OmniKV(DenseMethod):
 
     def sparse(self, layers: int) -> set[int]:
         """The sparse layers of a reader of so many layers."""
-        filters, wait = self.filtering(layers), round(self.wait * layers / self.depth)
+        filters = self.filtering(layers)
+        wait = round(self.wait * layers / self.depth)
         dense = {*range(min(filters)), *(layer + i for layer in filters for i in range(wait + 1))}
         return set(range(layers)) - dense
 

@@ -11,7 +11,8 @@ from utaca.methods.bases.dense import Continuation, DenseMethod
 
 class _Retrieving(Continuation):
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        m, n = self.method, self.start + len(self.later[layer])
+        m = self.method
+        n = self.start + len(self.later[layer])
         if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
             return self.everything(layer, query, scaling)
         between = self.scores(layer, query)[:, m.initial : n - m.recent]

@@ -27,7 +27,8 @@ class Compressed(Continuation):
             self.prompt = len(self.later[layer])
             self.compress(self.since(layer, 0), query, scaling)
             return self.everything(layer, query, scaling)
-        answer, chosen = self.later[layer][self.prompt :], self.chosen[layer]
+        answer = self.later[layer][self.prompt :]
+        chosen = self.chosen[layer]
         self.attended.append(self.counts[layer] + len(answer))
         seen = (chosen >= 0).repeat_interleave(query.shape[1] // len(chosen), 0)[:, None]
         return attention([self.kept[layer].under(query, seen), answer.under(query)], scaling)[0]

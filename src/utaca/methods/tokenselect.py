@@ -29,19 +29,25 @@ class Voting(Continuation):
         return lambda x: x
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        document, later, new = self.document(layer), self.later[layer], query.shape[2]
+        document = self.document(layer)
+        later = self.later[layer]
+        new = query.shape[2]
         tokens = self._elect(layer, query, self.start + len(later))
         there = tokens[tokens < self.start]
         pairs = document.at(there[None]).then(later.at(tokens[len(there) :][None] - self.start))
-        self.chosen[layer], k, rotary = tokens, len(tokens), self.reader.rotary
+        self.chosen[layer] = tokens
+        k = len(tokens)
+        rotary = self.reader.rotary
         self.attended.append(k)
-        rotated, query = Pairs(rotary(pairs.keys, range(k)), pairs.values), rotary(query, range(k - new, k))
+        rotated = Pairs(rotary(pairs.keys, range(k)), pairs.values)
+        query = rotary(query, range(k - new, k))
         own = rotated[k - new :].under(query, causal=True)
         return attention([rotated[: k - new].under(query), own], scaling)[0]
 
     def _elect(self, layer: int, query: Tensor, n: int) -> Tensor:
         """Ids [k] of the tokens to attend to among the first ``n``, ascending."""
-        method, every = self.method, torch.arange(n, device=query.device)
+        method = self.method
+        every = torch.arange(n, device=query.device)
         if n <= method.n_init + self.budget + method.n_local:
             return every
         asking = self.reader.rotary(query, range(method.n_local, method.n_local + query.shape[2])).mean(2, keepdim=True)
@@ -84,7 +90,8 @@ class TokenSelect(Method):
         self.require(within, f"chunk={self.chunk} must be at least 1 and at most n_local={self.n_local}")
 
     def check(self, reader: Reader) -> None:
-        longest, attended = reader.positions, self.n_init + self.budget + self.n_local
+        longest = reader.positions
+        attended = self.n_init + self.budget + self.n_local
         within = attended <= longest
         self.require(within, f"budget, n_init and n_local, {attended}, exceed the {longest} positions of the reader")
 

@@ -20,12 +20,15 @@ class _Window(MethodState):
         self.latest: list[Pairs | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        new, start, end = query.shape[2], self.length, self.length + query.shape[2]
+        new = query.shape[2]
+        start = self.length
+        end = self.length + query.shape[2]
         pairs = Pairs(key, value)
         near = self.latest[layer].then(pairs) if start else pairs
         first = self.first[layer].then(pairs) if start else pairs
         first = first[: self.method.n_init] if len(first) > self.method.n_init else first
-        self.first[layer], self.latest[layer] = first, near[max(0, len(near) - self.window + 1) :]
+        self.first[layer] = first
+        self.latest[layer] = near[max(0, len(near) - self.window + 1) :]
         rotary = self.reader.rotary
         rotary.reserve(max(len(near), self.method.budget))
         at = torch.arange(start, end, device=query.device)[:, None]

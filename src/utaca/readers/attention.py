@@ -40,7 +40,9 @@ class Output:
     """
 
     def __init__(self, hidden: Tensor, embeddings: dict[str, Tensor], head: Callable[[Tensor], Tensor]) -> None:
-        self.hidden, self.embeddings, self._head = hidden, embeddings, head
+        self.hidden = hidden
+        self.embeddings = embeddings
+        self._head = head
 
     @cached_property
     def logits(self) -> Tensor:
@@ -66,7 +68,10 @@ class Step:
     captured: Mapping[str, Tensor] = MappingProxyType({})
 
     def __init__(self, state: Any, tokens: Tensor, budget: int) -> None:
-        self.state, self.tokens, self.budget, self.size = state, tokens, budget, len(tokens)
+        self.state = state
+        self.tokens = tokens
+        self.budget = budget
+        self.size = len(tokens)
 
     @property
     def hidden(self) -> Tensor:
@@ -133,7 +138,8 @@ class Rotary:
     """
 
     def __init__(self, embedding: nn.Module, device: torch.device) -> None:
-        self._embedding, self._device = embedding, device
+        self._embedding = embedding
+        self._device = device
         self._tables = self._compute(1024)
         self._converted: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
@@ -147,7 +153,8 @@ class Rotary:
         """Cosines and sines [length, R] of the R rotated dimensions; the first R / 2 sines are negated."""
         x = torch.zeros(1, dtype=torch.float32, device=self._device)
         cos, sin = self._embedding(x, torch.arange(length, device=self._device)[None])
-        scale, half = self._embedding.attention_scaling, cos.shape[-1] // 2
+        scale = self._embedding.attention_scaling
+        half = cos.shape[-1] // 2
         sin = torch.cat((-sin[..., :half], sin[..., half:]), -1)
         return cos[0] / scale, sin[0] / scale
 
@@ -196,7 +203,8 @@ class Rotation:
     """A rotation to given positions, applicable to several tensors; cosines and signed sines are [..., T, R]."""
 
     def __init__(self, cos: Tensor, sin: Tensor) -> None:
-        self._cos, self._sin = cos, sin
+        self._cos = cos
+        self._sin = sin
 
     def joined_with(self, other: Rotation) -> Rotation:
         """This rotation and ``other`` at once: a tensor becomes two, along a new first dimension."""

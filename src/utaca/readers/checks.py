@@ -42,16 +42,19 @@ def check_settings(settings: ReaderSettings) -> None:
     """
     if torch.cuda.is_available():
         return
-    fault, otherwise = "no CUDA device is visible", "set reader.device=cpu"
+    fault = "no CUDA device is visible"
+    otherwise = "set reader.device=cpu"
     if settings.device == "cuda":
         wish = "reader.device=cuda"
         if settings.graphs:
             otherwise = "leave reader.graphs and reader.device out"
     elif settings.device == "auto" and promised_gpu():
         # On a CPU, the reader would be so slow that Slurm stops the job at its time limit.
-        wish, fault = "Slurm gave this job a GPU", "torch sees no CUDA device"
+        wish = "Slurm gave this job a GPU"
+        fault = "torch sees no CUDA device"
     elif settings.graphs:
-        wish, otherwise = "reader.graphs=true", "leave reader.graphs out"
+        wish = "reader.graphs=true"
+        otherwise = "leave reader.graphs out"
     else:
         return
     way = "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
@@ -112,7 +115,8 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
 
 def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     """Check the model that a reader's folder or the hub holds, and return its tokenizer."""
-    where, folder = files.where(settings), files.folder_of(settings.path)
+    where = files.where(settings)
+    folder = files.folder_of(settings.path)
     path = str(folder or settings.path)
     with in_a_sentence(f"{where} cannot be read", "copy or download the model again"):
         file = _check_config(settings)
@@ -138,7 +142,8 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
 
 def _check_config(settings: ReaderSettings) -> Path:
     """Path of a reader's ``config.json``; raise :class:`UserError` unless its model is plain, of a supported family."""
-    reader, folder = files.where(settings), files.folder_of(settings.path)
+    reader = files.where(settings)
+    folder = files.folder_of(settings.path)
     if folder is not None:
         files.check_folder(settings)
         config = folder / "config.json"
@@ -183,11 +188,13 @@ def _check_rotation(where: str, model: PreTrainedModel) -> None:
 
     transformers fails at the first pass, or computes numbers that are not finite.
     """
-    family, config = FAMILIES[model.config.model_type], model.config
+    family = FAMILIES[model.config.model_type]
+    config = model.config
     # The model itself is on the device meta, which holds no numbers.
     rotary = type(family.parts(model).rotary)(config)
     cos, sin = rotary(torch.zeros(1), torch.arange(2)[None])
-    scale, width = rotary.attention_scaling, Sizes.of(config.to_dict()).head_size
+    scale = rotary.attention_scaling
+    width = Sizes.of(config.to_dict()).head_size
     if not (cos.isfinite().all() and sin.isfinite().all() and scale > 0):
         raise UserError(f"{where} has a rotary embedding whose numbers are not finite; copy or download it again")
     if family.like_llama and cos.shape[-1] != width:

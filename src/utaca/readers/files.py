@@ -95,7 +95,8 @@ def _same_file(path: str, other: str) -> bool:
     """Whether ``path`` is a file whose bytes are those of ``other``, which is here or in the catalogue."""
     if not os.path.isfile(path):
         return False
-    size, file = os.path.getsize(path), public.entry(other)
+    size = os.path.getsize(path)
+    file = public.entry(other)
     if file is not None:
         return size == file.size and gguf.digest(path) == file.sha256
     return os.path.isfile(other) and size == os.path.getsize(other) and gguf.digest(path) == gguf.digest(other)
@@ -157,7 +158,8 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
 
 def check_folder(reader: ReaderSettings) -> None:
     """Raise :class:`UserError` if a reader's folder lacks a file, or holds an unreadable or unsupported file."""
-    folder, named = folder_of(reader.path) or Path(reader.path), where(reader)
+    folder = folder_of(reader.path) or Path(reader.path)
+    named = where(reader)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
             f"{named} holds an adapter (adapter_config.json); merge it into its base model (peft: "
@@ -268,7 +270,8 @@ def check_config(path: Path) -> dict[str, Any]:
             raise UserError(
                 f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
             )
-    heads, kv_heads = config["num_attention_heads"], config.get("num_key_value_heads")
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
         raise UserError(
             f"{path} has num_attention_heads={heads} and num_key_value_heads={kv_heads}, which must divide it; copy or "
@@ -301,7 +304,8 @@ def check_config(path: Path) -> dict[str, Any]:
 
 def model(reader: ReaderSettings) -> Model:
     """Describe a reader for estimates of a job's memory and time; raises :class:`UserError` if a file is missing."""
-    path, paths = config_file(reader), weights(reader)
+    path = config_file(reader)
+    paths = weights(reader)
     if path is None or not paths:
         raise UserError(
             f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "

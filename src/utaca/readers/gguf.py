@@ -160,7 +160,8 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
         tokens, types, template = (
             file.get_field(f"tokenizer.{key}").contents() for key in ("ggml.tokens", "ggml.token_type", "chat_template")
         )
-        added, vocabulary = read.added_tokens_decoder, read.get_vocab()
+        added = read.added_tokens_decoder
+        vocabulary = read.get_vocab()
         for number, (token, kind) in enumerate(zip(tokens, types, strict=True)):
             if kind not in _ADDED or number in added:
                 continue

@@ -37,7 +37,8 @@ _COUNTS = (
     "block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv",
 )  # fmt: skip
-_EPSILON, _BASE = "attention.layer_norm_rms_epsilon", "rope.freq_base"
+_EPSILON = "attention.layer_norm_rms_epsilon"
+_BASE = "rope.freq_base"
 _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys(("rope.scale_linear", "rope.scaling.factor"), (0, 1)),
     "rope.scaling.type": ("none", "linear"),
@@ -127,7 +128,8 @@ def _faults(file: GGUFReader) -> Iterator[str]:
     values = {name: field.contents() for name, field in file.fields.items() if len(field.data) <= 1}
     if isinstance(count := values.get("split.count"), int) and count > 1:
         yield _split(int(values.get("split.no", 0)) + 1, count)
-    kind, rule = values.get("general.architecture"), values.get("tokenizer.ggml.pre")
+    kind = values.get("general.architecture")
+    rule = values.get("tokenizer.ggml.pre")
     what = values.get("general.type", "model")
     if what == "adapter":
         yield "is an adapter; merge it into its base model (llama-export-lora), and set reader.path to the result"
@@ -159,7 +161,8 @@ def _key_faults(values: Mapping[str, Any]) -> Iterator[str]:
         value = values.get(key, default)
         if not (isinstance(value, float) and math.isfinite(value) and value > 0):
             yield f"has {KIND}.{key}={_shown(value)}, which must be a number above 0; copy or download it again"
-    heads, width = values["attention.head_count"], values["embedding_length"]
+    heads = values["attention.head_count"]
+    width = values["embedding_length"]
     if width % heads or heads % values["attention.head_count_kv"]:
         yield "has sizes of which one must divide the other, and does not; copy or download it again"
     for key, value in values.items():

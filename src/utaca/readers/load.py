@@ -43,7 +43,9 @@ class Reader:
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
-        self.model, self.tokenizer, self.settings = model, tokenizer, settings
+        self.model = model
+        self.tokenizer = tokenizer
+        self.settings = settings
         config = model.config
         family = FAMILIES[config.model_type]
         self._parts = family.parts(model)
@@ -51,10 +53,12 @@ class Reader:
             shorten(self._parts)
         self.layers = self._parts.layers
         self.sizes = Sizes.of(config.to_dict())
-        self.width, self.shape = self.sizes.hidden, self.sizes[:4]
+        self.width = self.sizes.hidden
+        self.shape = self.sizes[:4]
         self.rotary = Rotary(self._parts.rotary, self.device)
         self.prompts = Prompts(tokenizer)
-        self.before, self.after = self.prompts.before, self.prompts.after
+        self.before = self.prompts.before
+        self.after = self.prompts.after
         self.watched = False
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
@@ -90,7 +94,8 @@ class Reader:
         The digits are a digest of the sizes and of at most three rows of every weight, rounded to bfloat16: these rows
         tell any training from another, and are at most some megabytes of a large model.
         """
-        config, rows = self.model.config, []
+        config = self.model.config
+        rows = []
         about = dict(zip(("layers", "heads", "kv_heads", "head_size"), self.shape, strict=True))
         about |= {"type": config.model_type, "width": self.width, "vocabulary": config.vocab_size}
         for weight in self.model.parameters():
@@ -122,7 +127,9 @@ class Reader:
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document, kind).to(self.device)
         if not len(tokens) or (isinstance(document, str) and not document):
             raise UserError(f"the {kind} is empty; give at least one token of text")
-        low, high, rows = int(tokens.min()), int(tokens.max()), self.model.config.vocab_size
+        low = int(tokens.min())
+        high = int(tokens.max())
+        rows = self.model.config.vocab_size
         if low < 0 or high >= rows:
             raise UserError(
                 f"the {kind} has token id {low if low < 0 else high}, but the reader's vocabulary has {rows} "
@@ -261,7 +268,8 @@ def load(settings: ReaderSettings) -> Reader:
     else:
         own_gpu()
         check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
-    dtype, path = getattr(torch, settings.dtype), str(files.folder_of(settings.path) or settings.path)
+    dtype = getattr(torch, settings.dtype)
+    path = str(files.folder_of(settings.path) or settings.path)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
     mend = "copy or download the model again"

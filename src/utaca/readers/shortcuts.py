@@ -26,7 +26,8 @@ def shorten(parts: Parts) -> None:
     on_gpu = parts.norm.weight.is_cuda
     scale = float(parts.rotary.attention_scaling)
     for layer in parts.layers:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
+        mlp = layer.mlp
         joined = Joined.of([attention.q_proj, attention.k_proj, attention.v_proj]) if on_gpu else None
         # A partial follows its module when the model is copied; a function around the module would not.
         attention.forward = partial(_attention, attention, joined, scale)

@@ -38,7 +38,8 @@ class Journal:
     """
 
     def __init__(self, folder: str | Path, identity: str) -> None:
-        self._folder, self._identity = Path(folder), identity
+        self._folder = Path(folder)
+        self._identity = identity
 
     def table(self, item: str, make: Callable[[], pa.Table], failed: str = "") -> pa.Table:
         """Return the item's table; a missing one is made, and journaled unless its first ``finish`` is ``failed``."""

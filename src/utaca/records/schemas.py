@@ -14,7 +14,9 @@ import yaml
 from utaca.settings.schema import RECORDED
 
 # Labels of generated tokens, in the order of the detector's classes (paper, section 3.1).
-HALLUCINATED, CORRECT, UNKNOWN = 0, 1, 2
+HALLUCINATED = 0
+CORRECT = 1
+UNKNOWN = 2
 
 AS_DECIDED = "as decided"
 """The ``kind`` of a replayed answer (schema "replays") in which no decision is turned."""

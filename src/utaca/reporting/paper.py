@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, StrictInt
 
 from utaca.data_files import DataFile, read
 
-LLAMA, QWEN = "llama31_8b", "qwen2_7b"
+LLAMA = "llama31_8b"
+QWEN = "qwen2_7b"
 NAMES = {LLAMA: "Llama-3.1-8B", QWEN: "Qwen2-7B"}
 
 PointKey = tuple[str, int, str]  # method, budget (K or K_max), policy

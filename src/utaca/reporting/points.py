@@ -277,7 +277,8 @@ def points(
     Raises:
         UserError: files have different settings, scores belong to other answers, or points cover different documents.
     """
-    answered, scored = _frame(answers, "answers"), _frame(scores, "scores")
+    answered = _frame(answers, "answers")
+    scored = _frame(scores, "scores")
     if labels:
         answered, scored = (frame[frame["point"].isin(list(labels))] for frame in (answered, scored))
     if answered.empty:

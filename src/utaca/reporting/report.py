@@ -50,7 +50,8 @@ class ReportItem:
     """
 
     def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
-        self.name, self.files = name, files
+        self.name = name
+        self.files = files
         text = whole_text(files["md"]) if "md" in files else ""
         heading = next((line for line in text.splitlines() if line.startswith("#")), "").lstrip("#").strip()
         self.title = heading or (entry.title if entry else name.replace("_", " ").capitalize())
@@ -63,7 +64,8 @@ class ReportItem:
         meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}
         blocks = list(_blocks(brief, meanings))
         place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
-        self.lead, self.table = "".join(blocks[:place]), "".join(blocks[place:])
+        self.lead = "".join(blocks[:place])
+        self.table = "".join(blocks[place:])
         summary, _, rest = folded.partition("\n")
         self.summary = summary.removeprefix("<summary>").removesuffix("</summary>")
         self.whole = "".join(_blocks(rest, meanings))

@@ -159,7 +159,8 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.ndarray | N
     A mean over documents is a ratio with a denominator of ones. NaN if the denominators sum to zero.
     """
     weights = np.ones(len(numerator)) if counts is None else counts
-    above, below = weights @ numerator, weights @ denominator
+    above = weights @ numerator
+    below = weights @ denominator
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(below == 0, np.nan, above / below)
 
@@ -172,7 +173,8 @@ def resampled_ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.n
 def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
     """Pearson's r of values [n] that occur ``weights`` [n] times each; NaN if either is constant."""
     total = max(weights.sum(), 1.0)
-    x, y = x - weights @ x / total, y - weights @ y / total
+    x = x - weights @ x / total
+    y = y - weights @ y / total
     variances = np.sqrt((weights @ x**2) * (weights @ y**2))
     # Sums of equal numbers leave a rounding error and not exactly zero.
     return float(weights @ (x * y) / variances) if variances > 1e-9 * total else NAN
@@ -199,7 +201,8 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
     ``counts`` [count, documents].
     """
     n_documents = counts.shape[1]
-    above, of = score[negative], document[negative]
+    above = score[negative]
+    of = document[negative]
     # won[d, e]: pairs of a token N of document d and a token P of document e whose scores are in the right order.
     won = np.empty((n_documents, n_documents))
     for other in range(n_documents):

@@ -120,7 +120,8 @@ class Table:
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
         """Make the table from the frame of its function, without columns that are empty in every row."""
-        entry, words = ENTRIES[name], {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
+        entry = ENTRIES[name]
+        words = {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
         rows = frame.to_dict("records")
         shown = {
             name: column

@@ -147,7 +147,8 @@ def answer_page(
     ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` has the tokens of the
     document for the reader, whose block memory is ``memory``.
     """
-    name, label = answer["document"], answer["point"]
+    name = answer["document"]
+    label = answer["point"]
     about_document = {"text": document, "person": title, "facts": [], "spans": []}
     split = _Split("answers", {name: about_document}, {label: answer}, {label: "answers"}, {(name, label): answer})
     packed = {name: _pack(_document(split, name, {label: steps}, text, memory))}
@@ -283,7 +284,8 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
     def cell(judged: pd.DataFrame | None) -> list[Any]:
         if judged is None:
             return [None, ""]
-        mean, open_ = _rounded(judged["cas"].mean()), judged[judged["document"].isin(list(shown))]
+        mean = _rounded(judged["cas"].mean())
+        open_ = judged[judged["document"].isin(list(shown))]
         if open_.empty:
             return [mean, ""]
         # Failed judgements are sorted last.
@@ -314,7 +316,8 @@ def _pack(content: Any) -> str:
 def _document(
     split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: TokenizedText, memory: schema.MemorySettings
 ) -> dict[str, Any]:
-    document, judged = split.documents[name], split.judged[split.judged["document"] == name]
+    document = split.documents[name]
+    judged = split.judged[split.judged["document"] == name]
     layout = memory.layout
     n_blocks = layout.blocks(len(text.offsets))
     starts = [start for start, _ in text.offsets]
@@ -394,7 +397,8 @@ def _deltas(ids: Sequence[int]) -> list[int]:
 def _point(
     split: _Split, answer: Row, judged: pd.DataFrame, steps: Sequence[Row], pieces: Mapping[int, int]
 ) -> dict[str, Any]:
-    name, label = answer["document"], answer["point"]
+    name = answer["document"]
+    label = answer["point"]
     judged = judged[judged["point"] == label]
     return {
         "label": label,
@@ -430,7 +434,8 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
         within = stated.get(attribute, [None])
         value: dict[str, Any] = {"fact": number, "first": within[0], "last": within[-1]}
         if row := scores.get(attribute):
-            cas, failure = _rounded(row["cas"]), row["failure"] or ""
+            cas = _rounded(row["cas"])
+            failure = row["failure"] or ""
             value |= {"said": row["prediction"], "cas": cas, "reason": failure if cas is None else row["reason"] or ""}
         values.append(value)
     return values

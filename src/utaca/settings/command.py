@@ -33,6 +33,7 @@ def check_config(entries: Sequence[str]) -> None:
     """Raise :class:`UserError` if Snakemake, which parses ``--config`` entries as YAML, would change a text."""
     for entry in entries:
         key, _, text = entry.partition("=")
-        text, found = text.strip("'\" "), parse_config([entry])[key]
+        text = text.strip("'\" ")
+        found = parse_config([entry])[key]
         if text[:1] not in "{[" and found != text and isinstance(found, str | Mapping | list):
             raise UserError(f"--config {entry} is YAML for {found!r}; write it in a config file, in quotes")

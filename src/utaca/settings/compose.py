@@ -109,7 +109,8 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
             and value not in options[key]
             and ("/" in value or value.lower().endswith((".jsonl", ".parquet")) or os.path.exists(value))
         ):
-            parts.choices[key], parts.keys[key] = "folder", {"path": value}
+            parts.choices[key] = "folder"
+            parts.keys[key] = {"path": value}
         elif isinstance(value, str) and value and key != "decode":
             _choose(parts, key, value, options)
         else:

@@ -62,7 +62,8 @@ def _check_yaml(text: str, path: str | Path) -> None:
         # What is wrong only as a whole, as a list for a key.
         yaml.safe_load(text)
     except yaml.YAMLError as error:
-        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        mark = getattr(error, "problem_mark", None)
+        why = getattr(error, "problem", None) or str(error)
         line = f", line {mark.line + 1}," if mark else ""
         if "'\\t'" in why:
             raise UserError(f"{path}{line} begins with a tab; YAML is indented by spaces: replace it") from error

@@ -102,7 +102,8 @@ def prose_files(path: str, left_out: dict[str, list[str]] | None = None) -> list
     """
     if not path or os.path.isfile(path):
         return [path] if path else []
-    found, seen = [], {os.path.realpath(path)}
+    found = []
+    seen = {os.path.realpath(path)}
     for folder, *both in os.walk(Path(path), followlinks=True):
         for names in both:
             reasons = {name: _kept_out(os.path.join(folder, name), seen) for name in sorted(names)}
@@ -119,7 +120,8 @@ UNREADABLE = "unreadable"
 
 def _kept_out(path: str, seen: set[str]) -> str:
     """Why a file or folder is left out of a corpus, "" if it is not; adds its real path to ``seen``."""
-    name, real = os.path.basename(path), os.path.realpath(path)
+    name = os.path.basename(path)
+    real = os.path.realpath(path)
     if name.startswith("."):
         return "hidden"
     if real in seen:
@@ -177,7 +179,9 @@ def keep_freed_memory() -> None:
     By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
     the CPU then take up to twice as long. Fragmentation makes the kept memory grow: see :func:`return_freed_memory`.
     """
-    trim_threshold, mmap_threshold, largest = -1, -3, 2**31 - 1
+    trim_threshold = -1
+    mmap_threshold = -3
+    largest = 2**31 - 1
     _glibc("mallopt", trim_threshold, largest)
     _glibc("mallopt", mmap_threshold, largest)
 

@@ -25,7 +25,8 @@ _MEANINGS, _INSTEAD = (
 )
 
 # Python refuses to read numbers of thousands of digits.
-_WHOLE, _FRACTION = re.compile(r"-?[0-9]{1,1000}"), re.compile(r"-?[0-9]{1,1000}\.[0-9]{1,1000}")
+_WHOLE = re.compile(r"-?[0-9]{1,1000}")
+_FRACTION = re.compile(r"-?[0-9]{1,1000}\.[0-9]{1,1000}")
 
 
 def as_number(value: Any) -> Any:
@@ -181,19 +182,29 @@ def _faults(kind: type, error: pydantic.ValidationError, where: str) -> Faults:
 
 
 def _sentence(kind: type, fault: Any, where: str) -> str:
-    path, hint, bounds, hidden, owner = where, kind, {}, False, kind
+    path = where
+    hint = kind
+    bounds = {}
+    hidden = False
+    owner = kind
     for part in fault["loc"]:
-        owner, hint, bounds, hidden = hint, Any, {}, False
+        owner = hint
+        hint = Any
+        bounds = {}
+        hidden = False
         named = getattr(owner, "__pydantic_fields__", ())
         if named and isinstance(part, int):
             part = list(named)[part]
         if part in named:
             hint, about = keys_of(owner)[part]
-            bounds, hidden = bounds_of(about), bool((about.json_schema_extra or {}).get("hidden"))
+            bounds = bounds_of(about)
+            hidden = bool((about.json_schema_extra or {}).get("hidden"))
         elif get_args(owner):
             hint = get_args(owner)[1 if get_origin(owner) is dict else 0]
         path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
-    allowed, value, path = describe(hint, bounds), fault["input"], path or "the config"
+    allowed = describe(hint, bounds)
+    value = fault["input"]
+    path = path or "the config"
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
     if fault["type"] in ("missing", "missing_argument"):

@@ -72,7 +72,8 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     except UserError as error:
         fault = error.faults[0] if isinstance(error, Faults) else str(error)
         raise UserError(f"{path} was written under other settings: {fault} To keep it, {mend}.") from error
-    now, then = dict(_flat(base(config))), dict(_flat(before))
+    now = dict(_flat(base(config)))
+    then = dict(_flat(before))
     changed = [
         f"{key} ({then.get(key)!r} there, {now.get(key)!r} now)"
         for key in dict.fromkeys([*now, *then])

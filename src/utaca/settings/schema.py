@@ -32,7 +32,8 @@ CONTEXT_METHODS = tuple(
     sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
-AGREEMENT, NO_DETECTOR = "agreement", "no_detector"
+AGREEMENT = "agreement"
+NO_DETECTOR = "no_detector"
 FAMILIES = {
     "detector": ADAPTIVE,
     "margin": "margin",
@@ -56,8 +57,11 @@ TOKENS = "tokens"
 CLIPPED, PACKED = "clipped", "packed"
 """Values of ``far_positions``: far keys all at one distance, or side by side before the window."""
 
-VALIDATION, TEST = "validation", "test"
-SWEEP, ABLATION, METHODS = "sweep", "ablation", "methods"
+VALIDATION = "validation"
+TEST = "test"
+SWEEP = "sweep"
+ABLATION = "ablation"
+METHODS = "methods"
 SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, ABLATION: TEST, METHODS: TEST}
 """Sections of ``decode``, each with the split of its documents; any other section is a set of ``tasks``."""
 ALL = 0

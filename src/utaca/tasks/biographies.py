@@ -25,7 +25,8 @@ from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.rows import check_count
 from utaca.tasks.task import Example, Task
 
-COMPLETE, MISSING = "complete", "missing"
+COMPLETE = "complete"
+MISSING = "missing"
 TOKENS_A_PERSON, MOST_PEOPLE = 2048, 4
 """Tokens of a document's length per person that it describes, and the largest number of people in a document."""
 FURTHER_WORDS, FREE_WORDS = 4, 16
@@ -102,7 +103,8 @@ class Biographies(Task):
 
 def _examples(row: Biography, document: str, text: str, settings: TaskSetSettings, style: str) -> Iterator[Example]:
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
-    names, most = list(values), settings.asked
+    names = list(values)
+    most = settings.asked
     groups = [names[first : first + most] for first in range(0, len(names), most)] * (COMPLETE in settings.evidence)
     groups += [[name] for name in row["absent"]] * (MISSING in settings.evidence)
     for number, group in enumerate(groups):
@@ -125,7 +127,8 @@ def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bo
     for value in values:
         # SQuAD's normal form leaves nothing of a grade such as A or A+.
         form = normalise if normalise(value) else str.split
-        words, wanted = form(said), form(value)
+        words = form(said)
+        wanted = form(value)
         places = range(len(words) - len(wanted) + 1)
         if len(words) <= len(wanted) + most and any(words[n : n + len(wanted)] == wanted for n in places):
             return True

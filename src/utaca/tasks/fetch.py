@@ -139,7 +139,8 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
 
 def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: Path) -> Iterator[Outcome]:
     """Fetch one source, and yield the outcome for each file that comes from it."""
-    fault, got = "", scratch / "download"
+    fault = ""
+    got = scratch / "download"
     try:
         got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
         if source.sha256 and (digest := sha256(got)) != source.sha256:
@@ -179,7 +180,8 @@ def _from_hub(source: Source, scratch: Path) -> Path:
 def _downloaded(address: str, path: Path) -> Path:
     with urlopen(address, timeout=_PATIENCE) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file, 1 << 20)
-        expected, size = answer.headers["Content-Length"], file.tell()
+        expected = answer.headers["Content-Length"]
+        size = file.tell()
     if expected is not None and int(expected) != size:
         raise OSError(f"the connection broke after {size:,} of {int(expected):,} bytes")
     return path

@@ -37,11 +37,13 @@ class Meetings(SHIPPED["qmsum"]):
                 raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
             general, specific = (objects(meeting, f"{kind}_query_list", where) for kind in ("general", "specific"))
             for place, query in enumerate(general + specific, start=1):
-                question, answer = text(query, "query", where), text(query, "answer", where)
+                question = text(query, "query", where)
+                answer = text(query, "answer", where)
                 yield Row(f"{number}-{place}", str(number), context, question, (answer,))
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
-        rows, before = list(rows), Counter[str]()
+        rows = list(rows)
+        before = Counter[str]()
         rounds = []
         for row in rows:
             rounds.append((before[row.document], row.id))

@@ -45,7 +45,8 @@ class Rows(Task):
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         self.check(settings)
-        count, rows = settings.examples, self.read(files["rows"])
+        count = settings.examples
+        rows = self.read(files["rows"])
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:
             raise UserError(f"{files['rows']} has no rows; {MEND}")

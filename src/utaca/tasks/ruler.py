@@ -131,7 +131,8 @@ class _Ruler(Task):
         }
         documents = sorted(source.documents | pool)
         answer = len(prompts.text(self.prefix)) + self.new_tokens
-        count, examples = 0, []
+        count = 0
+        examples = []
         for question in self._selected(path, source.questions, settings):
             asking = f"{_INSTRUCTION}\n\nQuestion: {question.text}"
             room = settings.length - len(prompts.question(asking)) - answer
@@ -209,7 +210,8 @@ class QA1(_Ruler):
         return len(source.questions) == self.rows and len(source.titles) == self.articles
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        source, by_title = _Source(), dict[str, list[dict[str, Any]]]()
+        source = _Source()
+        by_title = dict[str, list[dict[str, Any]]]()
         for where, article in _rows(path):
             paragraphs = objects(article, "paragraphs", where)
             by_title.setdefault(text(article, "title", where), []).extend(paragraphs)
@@ -231,7 +233,8 @@ class QA1(_Ruler):
         self, path: Path, document: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
     ) -> _Question:
         name = identity(row, "id", f"{path}, a question of {document},")
-        where, whole = f"{path}, question {name},", paragraph["context"]
+        where = f"{path}, question {name},"
+        whole = paragraph["context"]
         references = tuple(dict.fromkeys(text(answer, "text", where) for answer in objects(row, "answers", where)))
         if not references:
             raise UserError(f"{where} has no answer; {MEND}")
@@ -283,7 +286,8 @@ class QA2(_Ruler):
 def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
     """The largest number of documents, by the official bisection, with which a text has at most ``room`` tokens."""
     # A document has at least one token, so that ``room`` limits the number of documents.
-    low, high = sample.least, max(sample.least, min(sample.most, room)) + 1
+    low = sample.least
+    high = max(sample.least, min(sample.most, room)) + 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if len(prompts.document(sample.text(middle))) <= room else (low, middle)

@@ -93,7 +93,8 @@ def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
     if len(offsets) <= length:
         return text
     half = length // 2
-    head, tail = offsets[half - 1][1], offsets[-half][0]
+    head = offsets[half - 1][1]
+    tail = offsets[-half][0]
     if not half or tail > len(text):
         raise UserError(
             f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's "

@@ -57,9 +57,12 @@ class Reply:
     def __init__(
         self, reader: Reader, worker: Worker, metrics: Metrics, request: CompletionRequest, orders: Sequence[Order]
     ) -> None:
-        self._reader, self._metrics, self._chat = reader, metrics, isinstance(request, ChatRequest)
+        self._reader = reader
+        self._metrics = metrics
+        self._chat = isinstance(request, ChatRequest)
         self._usage_too = request.stream_options is not None and request.stream_options.include_usage
-        self._started, self._events = time.perf_counter(), asyncio.Queue[tuple[int, Progress | Piece | Fault]]()
+        self._started = time.perf_counter()
+        self._events = asyncio.Queue[tuple[int, Progress | Piece | Fault]]()
         self._ended: dict[int, Generation] = {}
         self._written = partial(written, reader.tokenizer)
         loop = asyncio.get_running_loop()
@@ -136,7 +139,9 @@ class Reply:
 
     def _choice(self, number: int, pieces: Sequence[Piece], sent: int = 0) -> dict[str, Any]:
         """A choice of the response without its text, for new ``pieces``; tokens sent before had ``sent`` letters."""
-        order, values, about = self._jobs[number].order, None, {}
+        order = self._jobs[number].order
+        values = None
+        about = {}
         tokens = [piece.token for piece in pieces if piece.token]
         scored = [each for piece in pieces for each in piece.scored]
         end = pieces[-1].generation if pieces else None

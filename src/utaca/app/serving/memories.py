@@ -41,7 +41,8 @@ class Memories:
     documents are removed, except those that unfinished answers need."""
 
     def __init__(self, reader: Reader, room: int) -> None:
-        self._reader, self._room = reader, room
+        self._reader = reader
+        self._room = room
         self._documents: OrderedDict[Hashable, StoredDocument] = OrderedDict()
 
     def __len__(self) -> int:
@@ -77,10 +78,13 @@ class Memories:
         size = self._size(len(tokens))
         if sum(stored.size for stored in self._documents.values() if stored.users) + size > self._room:
             return None
-        ids, start, source = self._reader.document(tokens), 0, None
+        ids = self._reader.document(tokens)
+        start = 0
+        source = None
         for stored in self._documents.values():
             if (shared := self._shared(ids, stored, scored)) > start:
-                start, source = shared, stored
+                start = shared
+                source = stored
         # The source is removed last, because it is copied below.
         unused = [key for key, stored in self._documents.items() if not stored.users]
         excess = self.size + size - self._room
@@ -123,7 +127,8 @@ class Memories:
 
     def _size(self, length: int) -> int:
         """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are negligible beside them."""
-        m, reader = self._reader.settings.memory, self._reader
+        m = self._reader.settings.memory
+        reader = self._reader
         layers, _, groups, width = reader.shape
         item = reader.dtype.itemsize
         blocks = 0 if m.representatives == TOKENS else m.layout.n_far(length)

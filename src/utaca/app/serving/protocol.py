@@ -340,10 +340,12 @@ def _order(
     places: Places = (),
 ) -> Order:
     """The order for a prompt's ``tokens``; the first ``n`` are the document, ``best`` is :attr:`Order.logprobs`."""
-    chosen, question = request.utaca, tuple(tokens[n:])
+    chosen = request.utaca
+    question = tuple(tokens[n:])
     if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
-    longest, echo = request.max_completion_tokens or request.max_tokens, ()
+    longest = request.max_completion_tokens or request.max_tokens
+    echo = ()
     if isinstance(request, PlainRequest) and request.echo:
         echo = _pieces(reader, tokens) if best is not None else [reader.tokenizer.decode(tokens)]
     if longest == 0 and not (echo and best is not None):
@@ -369,13 +371,16 @@ def _order(
         seed = randbits(31) if request.seed is None else request.seed
         options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    document, ends = tuple(tokens[:n]), tuple(filter(None, stop))
+    document = tuple(tokens[:n])
+    ends = tuple(filter(None, stop))
     return Order(document, question, options, ends, best, echo, longest != 0, chosen.trace, places)
 
 
 def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
     """The text that each token adds, one per token; a character of several tokens is added by the last of them."""
-    pieces, first, before = [], 0, ""
+    pieces = []
+    first = 0
+    before = ""
     for end in range(1, len(tokens) + 1):
         text = reader.tokenizer.decode(tokens[first:end], clean_up_tokenization_spaces=False)
         if text.endswith("\ufffd") and end < len(tokens):
@@ -383,7 +388,8 @@ def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
             continue
         pieces.append(text[len(before) :])
         # Decode the next token behind the last one, because a tokenizer may strip a space at the beginning of a text.
-        first, before = end - 1, reader.tokenizer.decode(tokens[end - 1 : end], clean_up_tokenization_spaces=False)
+        first = end - 1
+        before = reader.tokenizer.decode(tokens[end - 1 : end], clean_up_tokenization_spaces=False)
     return pieces
 
 
@@ -425,11 +431,13 @@ def _tokens(prompts: Prompts, text: str) -> list[int]:
 
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
     """Places of tokens, from token ``offsets`` and messages' ``starts`` and ``lengths``, in characters."""
-    places, number = [], 0
+    places = []
+    number = 0
     for first, end in offsets:
         while number + 1 < len(starts) and first >= starts[number + 1]:
             number += 1
-        first, end = first - starts[number], end - starts[number]
+        first = first - starts[number]
+        end = end - starts[number]
         places.append((number, first, end) if 0 <= first < end <= lengths[number] else (-1, 0, 0))
     return places
 
@@ -490,5 +498,6 @@ class StopFilter:
         return "" if self.ended else self._send(len(self._held))
 
     def _send(self, length: int) -> str:
-        sent, self._held = self._held[:length], self._held[length:]
+        sent = self._held[:length]
+        self._held = self._held[length:]
         return sent

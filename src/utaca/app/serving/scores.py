@@ -48,7 +48,8 @@ class Scores:
     """
 
     def __init__(self, reader: Reader, tokens: Tensor, numbers: Tensor | None = None) -> None:
-        self._reader, self._tokens = reader, tokens
+        self._reader = reader
+        self._tokens = tokens
         self.numbers = torch.zeros(0, 1 + 2 * TOP, dtype=torch.float64) if numbers is None else numbers
         self._behind: Tensor | None = None
 

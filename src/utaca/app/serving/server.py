@@ -64,10 +64,13 @@ class Server(uvicorn.Server):
                 "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads it once for "
                 "all requests; give reader.memory.prefill_budget a number of blocks, as 16"
             )
-        self.reader, self.settings, self.address = reader, settings, ""
+        self.reader = reader
+        self.settings = settings
+        self.address = ""
         room = settings.room if settings.room is not None else _half_of_free(reader)
         self.worker = Worker(reader, room, settings.parallel)
-        self.metrics, self.created = Metrics(self.worker), int(time.time())
+        self.metrics = Metrics(self.worker)
+        self.created = int(time.time())
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
         shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
@@ -153,7 +156,8 @@ class Server(uvicorn.Server):
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
         else:
-            whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(request.receive())
+            whole = asyncio.ensure_future(reply.whole())
+            gone = asyncio.ensure_future(request.receive())
             try:
                 await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
                 response = JSONResponse(await whole) if whole.done() else Response(status_code=499)

@@ -76,11 +76,14 @@ class Worker(threading.Thread):
 
     def __init__(self, reader: Reader, room: int, parallel: int) -> None:
         super().__init__(name="utaca-worker", daemon=True)
-        self.reader, self.memories, self._parallel = reader, Memories(reader, room), parallel
+        self.reader = reader
+        self.memories = Memories(reader, room)
+        self._parallel = parallel
         self._news: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
         self._reading: tuple[Job, StoredDocument, Iterator[int]] | None = None
-        self._batch, self._answering = Batch(), list[Job]()
+        self._batch = Batch()
+        self._answering = list[Job]()
         self._deadline: float | None = None
 
     @property
@@ -148,7 +151,8 @@ class Worker(threading.Thread):
         if idle:
             return_freed_memory()
         while idle or not self._news.empty():
-            idle, job = False, self._news.get()
+            idle = False
+            job = self._news.get()
             self._waiting += [job] if job else []
 
     def _in_turn(self) -> list[Job]:
@@ -204,7 +208,8 @@ class Worker(threading.Thread):
             if order.scored:
                 job.scores = stored.scores.followed(stored.memory.tokens.new_tensor(order.question))
             job.answer = self._batch.add(Decoding(stored.memory, order.question, **order.options))
-            job.stored, job.text = stored, StopFilter(order.stop)
+            job.stored = stored
+            job.text = StopFilter(order.stop)
             stored.users += 1
             self._answering.append(job)
             if order.echo:

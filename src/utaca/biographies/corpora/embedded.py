@@ -21,7 +21,8 @@ REVISION = "grammar 1"
 LICENCE = "CC0-1.0"
 
 # Share of paragraphs about a person; shares of sentences about people in such paragraphs and in others.
-USUAL, CROWDED = (0.08, 0.55, 0.03), (0.35, 0.55, 0.12)
+USUAL = (0.08, 0.55, 0.03)
+CROWDED = (0.35, 0.55, 0.12)
 
 SLOTS = """
 topic topic_noun who last where it year_a year_b person place city country region year decade century month date
@@ -94,7 +95,8 @@ class _Prose:
     """Sentences about one topic; every draw comes from one generator."""
 
     def __init__(self, topic: str, rng: random.Random, about_people: tuple[float, float, float]) -> None:
-        self.rng, self.about_people = rng, about_people
+        self.rng = rng
+        self.about_people = about_people
         self.words = words = read("biographies/vocabulary.yaml", Vocabulary)
         known, self.phrase = domain_and_phrase(topic)
         domain = words.domains[known or rng.choice(DOMAINS)]
@@ -144,7 +146,9 @@ class _Prose:
         return self.rng.choice(self.words.place_starts) + self.rng.choice(self.words.place_ends)
 
     def _date(self) -> str:
-        month, day, year = self.draws["month"](), self.rng.randint(1, 28), self.draws["year"]()
+        month = self.draws["month"]()
+        day = self.rng.randint(1, 28)
+        year = self.draws["year"]()
         return f"{day} {month} {year}" if self.rng.random() < 0.6 else f"{month} {day}, {year}"
 
     def _university(self) -> str:
@@ -158,12 +162,14 @@ class _Prose:
         return f"{self._surname() if self.rng.random() < 0.6 else self._place()} {end}"
 
     def _institution(self) -> str:
-        kind, place = self.rng.choice(self.words.institutions), self.draws["place"]()
+        kind = self.rng.choice(self.words.institutions)
+        place = self.draws["place"]()
         return self.rng.choice((f"{place} {kind}", f"{kind} of {place}", f"Royal {kind} of {self.draws['country']()}"))
 
     def _title(self) -> str:
         head = self.rng.choice(self.words.publication_heads)
-        thing, process = self.draws["things"]().title(), self.draws["process"]().title()
+        thing = self.draws["things"]().title()
+        process = self.draws["process"]().title()
         joint = "into" if head == "Inquiry" else "on" if head not in ("Principles", "Elements", "Outline") else "of"
         return f"{head} {joint} " + self.rng.choice((f"{thing} and {process}", f"the {process} of {thing}", thing))
 
@@ -194,7 +200,8 @@ class _Prose:
     def sentence(self, kind: str) -> str:
         if "year_a" in self.fixed:
             first = self.rng.randint(1150, 1960)
-            self.fixed["year_a"], self.fixed["year_b"] = str(first), str(first + self.rng.randint(4, 74))
+            self.fixed["year_a"] = str(first)
+            self.fixed["year_b"] = str(first + self.rng.randint(4, 74))
         text = self._fill(kind)
         text = _ARTICLE.sub(
             lambda m: m[1] + ("n " if m[2].strip('"')[0] in "aeiouAEIOU" and not _CONSONANT_SOUND.match(m[2]) else " "),

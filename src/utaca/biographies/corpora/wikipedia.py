@@ -72,12 +72,15 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
 
 
 def _fetched(api: str, title: str) -> dict[str, Any]:
-    answer, mend = _answer(api, title), "choose corpus=folder or corpus=embedded"
+    answer = _answer(api, title)
+    mend = "choose corpus=folder or corpus=embedded"
     try:
         page = answer["query"]["pages"][0]
         if page.get("missing") or page.get("invalid"):
             raise UserError(f"Wikipedia has no article {title!r} at {api}; {mend}")
-        name, prose, revision = page["title"], _prose(page["extract"]), str(page["revisions"][0]["revid"])
+        name = page["title"]
+        prose = _prose(page["extract"])
+        revision = str(page["revisions"][0]["revid"])
     except (KeyError, IndexError, TypeError):
         raise UserError(f"the MediaWiki API at {api} gave no text of {title!r}; {mend}") from None
     url = httpx2.URL(f"{api.removesuffix('api.php')}index.php", params={"title": name, "oldid": revision})

@@ -69,7 +69,8 @@ def dates(text: str) -> list[Date]:
     """The full dates in a text, left to right; 03/04/1980 has two readings."""
     by_span: dict[tuple[int, int], Date] = {}
     for match in chain.from_iterable(pattern.finditer(text) for pattern in _DATES):
-        span, year = match.span(), "year" if match["year"] else "short"
+        span = match.span()
+        year = "year" if match["year"] else "short"
         month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
         reading = int(match[year]), month, int(match["day"])
         if not (1 <= month <= 12 and 1 <= reading[2] <= monthrange(2000, month)[1]):

@@ -45,7 +45,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     whole = statements.clean(prediction, attribute)
     if whole.casefold() == reference.strip().casefold():
         return 1.0, "the same value"
-    value, kind = statements.about(question, attribute, whole), names.group(attribute)
+    value = statements.about(question, attribute, whole)
+    kind = names.group(attribute)
     if not any(map(str.isalnum, value)) and not names.tokens(value, kind):
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
@@ -61,7 +62,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     mended = names.corrected(text, reference) if by_words and share < _MISSPELT else text
     if mended != text:
         share, reason = _agreement(mended, reference, attribute, question)
-        share, reason = share * _MISSPELT, f"misspelt; {reason}"
+        share = share * _MISSPELT
+        reason = f"misspelt; {reason}"
     if share < 1 and statements.ABSTENTION.search(text):
         return 0.0, "abstains"
     return (share / 2, f"a guess; {reason}") if any(guess for _, guess in claims) else (share, reason)
@@ -242,7 +244,8 @@ class _Names:
         pieces = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
         if not right:  # The name is itself "and" or "or".
             return 0
-        first, last = pieces.index(right[0]), pieces.index(right[-1])
+        first = pieces.index(right[0])
+        last = pieces.index(right[-1])
         # If words of a sentence stand before the value, no list leads up to it.
         start = right[0][0]
         idle = {"the", "a", "an"} if words[start - 1] == BREAK else names.skipped(self.kind)

@@ -42,7 +42,8 @@ def label(
 ) -> list[Labelled]:
     """Label the tokens (index, text) of the value in the sentence ``prediction`` by the reference value ``answer``."""
     text = "".join(part for _, part in tokens)
-    same, bare = _same(text, answer, attribute), text.strip()
+    same = _same(text, answer, attribute)
+    bare = text.strip()
     question_words = {run for run, _ in _runs(f"{person}'s {attribute}")}
     stated = {run for match in statements.stating(attribute).finditer(text) for run, _ in _runs(match[0])}
     stated -= {run for run, _ in _runs(answer)}
@@ -121,7 +122,8 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     digits, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", value)) for value in (text, answer))
     if digits != wanted:
         return False
-    left, right = names.tokens(text, kind), names.tokens(answer, kind)
+    left = names.tokens(text, kind)
+    right = names.tokens(answer, kind)
     return names.alike(text, answer, kind) or (names.paraphrases(left, right, kind) and not _denied(text, answer))
 
 
@@ -160,7 +162,8 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
         telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
         if all(run in dates.months() for run in telling):  # A part of the date, and nothing else.
             return set(range(len(text)))
-    runs, wanted = _runs(text), _runs(_in_the_form_of(text, answer, expected))
+    runs = _runs(text)
+    wanted = _runs(_in_the_form_of(text, answer, expected))
     alignment = SequenceMatcher(
         None, [run for run, _ in runs], [run for run, _ in wanted], autojunk=False
     ).get_opcodes()
@@ -230,7 +233,8 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
     for first in range(len(runs) - len(words) + 1):
         candidate = runs[first : first + len(words)]
         if candidate and [run for run, _ in candidate] == words:
-            start, end = candidate[0][1][0], candidate[-1][1][-1] + 1
+            start = candidate[0][1][0]
+            end = candidate[-1][1][-1] + 1
             if not _LONGER_BEFORE.search(text[:start]) and not _LONGER_AFTER.match(text[end:]):
                 stating.update(range(start, end))
     return stating
@@ -241,7 +245,8 @@ def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute
     telling = [i for i, (run, _) in enumerate(runs) if run not in idle]
     for first in range(telling[0] + 1 if telling else 0):
         for last in (telling[-1], len(runs) - 1):
-            start, end = runs[first][1][0], runs[last][1][-1] + 1
+            start = runs[first][1][0]
+            end = runs[last][1][-1] + 1
             piece = text[start:end]
             if _same(piece, answer, attribute) or numbers.in_digits(piece) == answer.strip():
                 return set(range(start, end))

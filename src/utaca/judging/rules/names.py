@@ -17,7 +17,8 @@ from snowballstemmer import EnglishStemmer
 
 BREAK, STOP, BRACKET = ",", ";", "("
 """The tokens that stand for punctuation between words: inside a phrase, between phrases, around an aside."""
-_BREAKS, _BESIDE_REGION = {BREAK, STOP, BRACKET}, {BREAK, BRACKET}
+_BREAKS = {BREAK, STOP, BRACKET}
+_BESIDE_REGION = {BREAK, BRACKET}
 
 Region = tuple[str, str]
 """Country and subdivision, the latter empty if a country is meant."""
@@ -253,7 +254,9 @@ def _sound(word: str) -> str:
 
 def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool:
     """Whether ``text_words`` paraphrase ``name`` (of a hobby, a field or a job), and say nothing else."""
-    meant, cues, idle = frozenset(content(name, of)), _cues(of), _cues("")[frozenset()]
+    meant = frozenset(content(name, of))
+    cues = _cues(of)
+    idle = _cues("")[frozenset()]
     stated = frozenset(content(text_words, of))
     about = [words for words in cues if words <= meant]
     for words in (words for words in about if not any(words < longer for longer in about)):
@@ -342,7 +345,8 @@ def regions_after(
 ) -> tuple[list[frozenset[Region]], int]:
     """The regions named after a name that ends at index ``last``, and the index of the last word of these regions."""
     named: list[frozenset[Region]] = []
-    place, end = last + 1, last
+    place = last + 1
+    end = last
     while place < len(parts):
         regions, length = region_at(parts, place, of)
         if length:
@@ -374,8 +378,10 @@ def alike(text: str, other: str, of: str) -> bool:
         # A currency may go without saying.
         if signs == others or (not (signs and others) and signs | others <= {*"$€£¥₹"}):
             return True
-    (name, regions), (other_name, other_regions) = parted(text, of), parted(other, of)
-    left, right = content(name, of), content(other_name, of)
+    name, regions = parted(text, of)
+    other_name, other_regions = parted(other, of)
+    left = content(name, of)
+    right = content(other_name, of)
     if not left or not right or not compatible(regions, other_regions):
         return False
     return same(left, right, of) or any(

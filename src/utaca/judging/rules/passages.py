@@ -74,7 +74,8 @@ class _Text:
     """A text about a person, in which values are looked for."""
 
     def __init__(self, text: str, person: str) -> None:
-        self._text, self._sentences = text, list(sentences(text, 0, len(text)))
+        self._text = text
+        self._sentences = list(sentences(text, 0, len(text)))
         self._name = {names.fold(word) for word in re.findall(r"\w+", person)}
 
     def verbatim(self, value: str, attribute: str) -> Iterator[Span]:
@@ -149,7 +150,8 @@ class _Text:
 
     def _whole(self, span: Span, value: str, attribute: str) -> Span | None:
         """A statement's place with what belongs to it (a legal form, a region); None if it is another name's part."""
-        kind, (start, end) = names.group(attribute), span
+        kind = names.group(attribute)
+        start, end = span
         first = max(begin for begin, _ in self._sentences if begin <= start)
         before = _BEFORE.search(self._text, first, start)
         if before and before.start() > first and self._extends(before[1]):

@@ -17,7 +17,8 @@ from utaca.settings.checks import EMBEDDED
 _TASK = re.compile(r"```json\n(.*?)\n```", re.DOTALL)
 _READY = '{"ready": true}'
 _UNABLE = "I can only write a biography, label tokens or score an answer, given as a JSON block with its task."
-_MODELS, _CHAT = "/v1/models", "/v1/chat/completions"
+_MODELS = "/v1/models"
+_CHAT = "/v1/chat/completions"
 _ALLOWED = {_MODELS: "GET", _CHAT: "POST"}
 _BODY = 32 << 20
 """Most bytes of a request's body."""
@@ -101,7 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Send an error in OpenAI's format; also those of the base class, as for an unknown method."""
         allowed = self._allowed()
         if code == HTTPStatus.NOT_IMPLEMENTED and allowed:
-            code, message = 405, None
+            code = 405
+            message = None
         headers = {"Allow": allowed} if code == 405 and allowed else {}
         self.close_connection = self.close_connection or code in (400, 411, 413, 414, 431, 501, 505)
         sentence = message or f"{self.command} {self.path[:100]}: {HTTPStatus(code).phrase}"

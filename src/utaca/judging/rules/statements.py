@@ -33,8 +33,11 @@ def pattern(name: str) -> re.Pattern[str]:
     return re.compile(_any_of(name), re.IGNORECASE)
 
 
-ABSTENTION, EXCLUDED, IDIOM = pattern("abstention"), pattern("excluded"), pattern("idiom")
-NEGATION, TAKEN_BACK = pattern("negation"), pattern("taken back")
+ABSTENTION = pattern("abstention")
+EXCLUDED = pattern("excluded")
+IDIOM = pattern("idiom")
+NEGATION = pattern("negation")
+TAKEN_BACK = pattern("taken back")
 # Neither an initial nor a title ends a sentence, nor what abbreviates the first word of a place.
 _SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])(?<!\b(?:Dr|Ft|Mr|Ms|Mt|St)\.)(?<!\bMrs\.)\s+(?=[A-Z])")
 _PATTERN = r"(?i)(?:^|(?<=[.!?]\s)|(?<=\n))The ({}|[\w -]+?) of (.+?) (?:is|was)\b:?\s*"
@@ -101,7 +104,8 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
     Statements are in the order of the text; if two begin at the same offset, the longer one is kept. The first
     statement of a sentence begins where the sentence begins.
     """
-    places, start = [], 0
+    places = []
+    start = 0
     for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
         stated: dict[int, tuple[int, str]] = {}
         for attribute in attributes:
@@ -133,7 +137,8 @@ def without_remarks(text: str, value: bool = False) -> str:
     remark = pattern("remark or more" if value else "remark").search(text)
     if remark is None:
         return text
-    kept, rest = text[: remark.start()].rstrip(), text[remark.start() :]
+    kept = text[: remark.start()].rstrip()
+    rest = text[remark.start() :]
     back = TAKEN_BACK.search(rest)
     if back is None:
         return kept.removesuffix(".")

@@ -48,7 +48,8 @@ class Whole:
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
         check_size(reader, "full attention needs", whole_bytes(reader.sizes, length, reader.dtype.itemsize))
-        self.reader, self.layers = reader, []
+        self.reader = reader
+        self.layers = []
         reader.rotary.reserve(length + room)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
@@ -93,7 +94,9 @@ class Continuation(MethodState):
 
     def everything(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         """Full causal attention, as :meth:`look`."""
-        document, later, new = self.document(layer), self.later[layer], query.shape[2]
+        document = self.document(layer)
+        later = self.later[layer]
+        new = query.shape[2]
         self.attended.append(self.start + len(later))
         own = [later[: len(later) - new].under(query), later[len(later) - new :].under(query, causal=True)]
         return attention([document.under(query), *own], scaling)[0]
@@ -107,7 +110,9 @@ class Continuation(MethodState):
 
         ``tokens`` [R, k] are distinct ids, or -1 for no token: one row for all heads, or per key-value or query head.
         """
-        document, later, shared = self.document(layer), self.later[layer], query.shape[1] // len(tokens)
+        document = self.document(layer)
+        later = self.later[layer]
+        shared = query.shape[1] // len(tokens)
         there = (tokens >= 0) & (tokens < self.start)
         here = there.new_zeros(len(tokens), 1 + len(later))
         here = here.scatter(1, (tokens - self.start + 1).clamp(min=0), True)[:, 1:]

@@ -46,7 +46,8 @@ class Pairs:
     def at(self, chosen: Tensor) -> Pairs:
         """The pairs of the tokens ``chosen`` [R, m]: [1, G, m, D] if there is one row for all heads or one per
         key-value head, [1, H, m, D] if there is one row per query head."""
-        heads, rows = self.keys.shape[1], chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
+        heads = self.keys.shape[1]
+        rows = chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
         head = torch.arange(len(rows), device=rows.device)[:, None] * heads // len(rows)
         return Pairs(self.keys[:, head, rows], self.values[:, head, rows])
 
@@ -104,7 +105,10 @@ class MethodState(ABC):
         check_overrides(cls)
 
     def __init__(self, reading: MethodReading, length: int) -> None:
-        self.reader, self.method, self.length, self.budget = reading.reader, reading.method, length, reading.budget
+        self.reader = reading.reader
+        self.method = reading.method
+        self.length = length
+        self.budget = reading.budget
         self.attended: list[float] = []
 
     def fork(self) -> MethodState:
@@ -134,18 +138,21 @@ class MethodState(ABC):
         """
         for step in steps:
             step.after = step.state.fork()
-            step.after.budget, step.after.attended = step.budget, []
+            step.after.budget = step.budget
+            step.after.attended = []
         reader = steps[0].after.reader
         if type(steps[0].state).advance is MethodState.advance:
             hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
             output = Output(hidden, reader.embeddings(), reader.logits)
             for row, step in enumerate(steps):
                 step.after.length += step.size
-                step.output, step.row = output, row
+                step.output = output
+                step.row = row
         else:
             for step in steps:
                 hidden = step.after.advance(step.tokens)[None]
-                step.output, step.row = Output(hidden, reader.embeddings(), reader.logits), 0
+                step.output = Output(hidden, reader.embeddings(), reader.logits)
+                step.row = 0
 
     def commit(self, step: MethodStep) -> None:
         vars(self).update(vars(step.after))

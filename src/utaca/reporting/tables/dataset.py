@@ -63,7 +63,8 @@ def lengths(tokens: Sequence[float]) -> str:
 def _split(
     split: str, people: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], config: schema.Config
 ) -> Iterator[Row]:
-    part, theirs = f"{SPLITS[split].capitalize()} split", paper.tables().dataset[split]
+    part = f"{SPLITS[split].capitalize()} split"
+    theirs = paper.tables().dataset[split]
     facts = sorted({len(person["facts"]) for person in people})
     reported = theirs.tokens and f"{theirs.tokens[0]:,} to {theirs.tokens[2]:,}, mean {theirs.tokens[1]:,}"
     padded = any(span["kind"] == "article" for document in documents for span in document["spans"])
@@ -102,7 +103,8 @@ def _examples(
     biographies: Mapping[str, Sequence[Mapping[str, Any]]], documents: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[Row]:
     for split, (person, *_) in biographies.items():
-        part, theirs = f"Example, {SPLITS[split]}", paper.tables().examples[split]
+        part = f"Example, {SPLITS[split]}"
+        theirs = paper.tables().examples[split]
         facts = [summary(fact["attribute"], person["person"], fact["value"]) for fact in person["facts"]]
         yield _row(part, "Summary", " ".join(facts), theirs.summary)
         around = fillers(documents[split][0])
@@ -134,7 +136,8 @@ def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], arou
 
 def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     """How many of the paper's articles the corpus has, all of them and by domain with their titles."""
-    part, held = "Articles of the padding", {article["title"] for article in corpus}
+    part = "Articles of the padding"
+    held = {article["title"] for article in corpus}
     listed = paper_articles()
     others = len(held.difference(listed))
     parts = [f"{len(held.intersection(listed))} of {len(listed)}"]
@@ -151,8 +154,10 @@ def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
     """The detector's shape as its file has it, and what its training was."""
-    detector, theirs = seeds[0], paper.tables().hyperparameters
-    encoders, block = list(detector.signal_encoders.values()), detector.blocks[0]
+    detector = seeds[0]
+    theirs = paper.tables().hyperparameters
+    encoders = list(detector.signal_encoders.values())
+    block = detector.blocks[0]
     widths = tuple(f"{width:,} ({paper.NAMES[reader]})" for reader, width in theirs.embedding_width.items())
     settings = detector.settings
     part = "Detector"

@@ -34,7 +34,8 @@ _TRACE = [
 
 def failures(files: Files, config: schema.Config) -> pd.DataFrame:
     """False positives and false negatives: their answers as decided, and with that one decision turned."""
-    (path,), (scores,) = files["replays"], files["replay_scores"]
+    (path,) = files["replays"]
+    (scores,) = files["replay_scores"]
     check_source(scores, files["replays"])
     turned = replayed(rows(path, "replays"), rows(scores, "scores"))
     known = turned["quality_pct_before"].notna() & turned["quality_pct_after"].notna()
@@ -158,8 +159,10 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
         if not (label["uncertain"] and label["replaced"] and wrong and label["accepted_label"] == CORRECT):
             continue
         step = steps[label["document"], label["point"], label["step"]]
-        tokens, logits = list(step["tentative_top_tokens"]), step["tentative_top_logits"]
-        rank, before = NAN, NAN
+        tokens = list(step["tentative_top_tokens"])
+        logits = step["tentative_top_logits"]
+        rank = NAN
+        before = NAN
         if step["token"] in tokens:
             place = tokens.index(step["token"])
             rank = place + 1

@@ -91,7 +91,9 @@ def load(path: str | Path) -> Detections:
     assert first is not None
     # A biography's documents with more and less of its evidence are resampled together.
     document, documents = pd.factorize(first["document"].map(original), sort=True)
-    budget, label, value = first["budget"].to_numpy(), first["label"].to_numpy(), first["value"].to_numpy(bool)
+    budget = first["budget"].to_numpy()
+    label = first["label"].to_numpy()
+    value = first["value"].to_numpy(bool)
     return Detections(tuple(documents), document, budget, label, value, runs)
 
 
@@ -108,7 +110,8 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     draws = Draws.of(len(data.documents), config, "detection")
     # The paper's detectors come first, whether or not they were run.
     measurements = {name: measured(data, name, draws) for name in {**DETECTORS, **data.runs}}
-    main, reported = measurements[config.detector], paper.tables().two_way | paper.tables().detection
+    main = measurements[config.detector]
+    reported = paper.tables().two_way | paper.tables().detection
     rows = []
     for name, metrics in measurements.items():
         row = _row(data, name, metrics, draws)
@@ -127,7 +130,8 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
 
 def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
     """Metrics of the config's detector on the test split's trajectories of each budget, and on all of them."""
-    data, name = loaded(files), config.detector
+    data = loaded(files)
+    name = config.detector
     draws = Draws.of(len(data.documents), config, "detection")
     paths = {path.budget: str(path) for path in config.scale.test.paths}
     found = {paths.get(budget, f"K={budget}"): data.budget == budget for budget in np.unique(data.budget).tolist()}
@@ -140,14 +144,16 @@ def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     """Metrics of the detector with some of its components, and CAS of generation with it as the trigger."""
-    data, main = loaded(files), config.detectors[config.detector]
+    data = loaded(files)
+    main = config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
     # A detector that is taken has a folder of its own, in which alone it may differ from the variant.
     kinds = {name: replace(x, taken=x.taken and (main.taken or x.taken)) for name, x in config.detectors.items()}
     names = {}
     for components in paper.tables().ablation:
         margin, embedding, lstm = components
-        signals, chain = ["margin"] if margin else [], main.chain if lstm else 1
+        signals = ["margin"] if margin else []
+        chain = main.chain if lstm else 1
         variant = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
         names[components] = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
     decoded = decoded_with(files, config, names.values())
@@ -164,7 +170,8 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
 
 def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
     """Metrics of the config's detector of three classes and of the variant of two, and CAS with each as trigger."""
-    data, names = loaded(files), (config.detector, registry.TWO_WAY)
+    data = loaded(files)
+    names = (config.detector, registry.TWO_WAY)
     draws = Draws.of(len(data.documents), config, "detection")
     decoded = decoded_with(files, config, names)
     rows = []
@@ -244,7 +251,8 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
     Metrics of :func:`resampled_run` have resamples over documents and seeds; the calibration error, among others, none.
     """
     tokens = (data.label >= 0) & chosen
-    document, label = data.document[tokens], data.label[tokens]
+    document = data.document[tokens]
+    label = data.label[tokens]
     runs = [Run(*(None if x is None else x[tokens] for x in run)) for run in data.runs.get(name, ())]
     metrics = [
         detection_metrics(run.uncertain, label, run.score)
@@ -266,9 +274,13 @@ def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: 
     def by_document(selected: np.ndarray) -> np.ndarray:
         return np.bincount(document[selected], minlength=counts.shape[1]).astype(np.float64)
 
-    n, p, flagged = by_document(negative), by_document(~negative), run.uncertain
-    hits, alarms = by_document(flagged & negative), by_document(flagged & ~negative)
-    recall_n, recall_p = statistics.ratio(hits, n, counts), statistics.ratio(p - alarms, p, counts)
+    n = by_document(negative)
+    p = by_document(~negative)
+    flagged = run.uncertain
+    hits = by_document(flagged & negative)
+    alarms = by_document(flagged & ~negative)
+    recall_n = statistics.ratio(hits, n, counts)
+    recall_p = statistics.ratio(p - alarms, p, counts)
     return {
         "macc": statistics.ratio(hits + p - alarms, n + p, counts),
         "recall_n": recall_n,

@@ -25,7 +25,8 @@ def distrust(files: Files, config: schema.Config) -> pd.DataFrame:
     labelled = data.label >= 0
     uncertain = float((data.label[labelled] != CORRECT).mean()) if labelled.any() else NAN
     seeds = len(files["detectors"]) // len(config.detectors)
-    rows, warned = [], []
+    rows = []
+    warned = []
     for place, (name, settings) in enumerate(config.detectors.items()):
         facts = [about(path)["facts"] for path in files["detectors"][place * seeds :][:seeds]]
         shown = {"detector": title(name), "learned_from": learned_from(settings)}

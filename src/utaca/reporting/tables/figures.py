@@ -103,8 +103,10 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         axes.axvline(0, color=palette.INK, linewidth=1)
         axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
         for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
-            mark, mean = palette.MARKS[palette.known(row["family"])], row["n_points"] > 1
-            is_open, weight = bool(row["note"]) and not mean and not row["over"], "bold" if mean else "normal"
+            mark = palette.MARKS[palette.known(row["family"])]
+            mean = row["n_points"] > 1
+            is_open = bool(row["note"]) and not mean and not row["over"]
+            weight = "bold" if mean else "normal"
             axes.errorbar(
                 row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,
                 marker="D" if mean else mark.marker, markersize=7 if mean else 5,

@@ -31,7 +31,8 @@ def generation(files: Files, config: schema.Config, name: str = "test") -> pd.Da
     ``gain_all_pct`` with InfLLM at as many tokens as all passes select. All points are resampled by the same draws.
     """
     alone = timed(files.get("timed_answers", ()))
-    split, more = "validation" if name == "validation" else "test", ["sweep"] if name == "sweep" else []
+    split = "validation" if name == "validation" else "test"
+    more = ["sweep"] if name == "sweep" else []
     points = points_shown(files, config, split, split, *more)
     reported = getattr(paper.tables(), split)
     reader = paper.reference_reader(reported, config.reader.name)
@@ -106,7 +107,9 @@ def _oracle_of(point: PointResult, points: Sequence[PointResult]) -> PointResult
 
 def _against_infllm(row: Row, point: PointResult, curve: Curve) -> Resampled:
     """Fill a row's columns on InfLLM; return CAS of the point minus CAS of the nearest fixed budget."""
-    fixed, tokens, of_fixed = curve.points, point.ratio("selected", "n_generated"), curve.tokens[:, 0]
+    fixed = curve.points
+    tokens = point.ratio("selected", "n_generated")
+    of_fixed = curve.tokens[:, 0]
     nearest = fixed[int(np.abs(of_fixed - tokens).argmin())]
     row |= {"nearest_infllm": nearest.setting, "infllm_cas_pct": 100 * curve.at(point).value}
     if tokens < of_fixed.min():

@@ -61,7 +61,8 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         whole = 1 - point.sums["memory"] - point.sums["incoherent"]
         without_failures = replace(point, sums={name: point.sums[name] * whole for name in CAS})
         without_failures.resampled(*CAS, draws).put(row, "cas_whole_pct", 100)
-        row["nearest_utaca"], difference = "", Resampled()
+        row["nearest_utaca"] = ""
+        difference = Resampled()
         if adaptive and point.decoder != schema.ADAPTIVE:
             tokens = max(1.0, point.ratio(*MTOKENS))
             nearest = min(adaptive, key=lambda other: abs(np.log2(max(1.0, other.ratio(*MTOKENS)) / tokens)))

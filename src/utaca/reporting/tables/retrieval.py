@@ -161,7 +161,8 @@ def _add_retrieval(
         of_answer = of_answer.sort_values("step", kind="stable")
         texts = list(of_answer["text"])
         for attribute, spans in document.spans.items():
-            fact, place = facts_[point, name, attribute], _value_start(texts, attribute, document.person)
+            fact = facts_[point, name, attribute]
+            place = _value_start(texts, attribute, document.person)
             if not spans or place is None:
                 continue
             # A token is decoded by the pass over the token before it.
@@ -175,7 +176,8 @@ def _add_retrieval(
             near = {block + by for block in gold for by in range(-NEIGHBOURS, NEIGHBOURS + 1)}
             fact.excluded = ""
             fact.recalled = np.array([not near.isdisjoint(layer) for layer in layers])
-            hits, k = sum(0 <= block < n_far for block in near), len(layers[0])
+            hits = sum(0 <= block < n_far for block in near)
+            k = len(layers[0])
             fact.chance = 1 - math.comb(n_far - hits, k) / math.comb(n_far, k)
 
 
@@ -234,7 +236,8 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     table = []
     for label, point in shown(config).items():
         of_point = [fact for fact in all_facts if fact.point == label]
-        counted, excluded = [fact for fact in of_point if not fact.excluded], Counter(x.excluded for x in of_point)
+        counted = [fact for fact in of_point if not fact.excluded]
+        excluded = Counter(x.excluded for x in of_point)
         document = np.array([documents.index(fact.document) for fact in counted], dtype=np.int64)
         hits = np.array([fact.recalled for fact in counted]) if counted else np.zeros((0, 0), dtype=bool)
         cas = np.array([fact.cas for fact in counted], dtype=np.float64)

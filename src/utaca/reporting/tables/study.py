@@ -52,7 +52,8 @@ class Study:
 
         Raises :class:`UserError` if the sheet is of another run, or a document or the scores of the point are missing.
         """
-        point, judged = point_of(config), rows(list(files["judged"]), "scores")
+        point = point_of(config)
+        judged = rows(list(files["judged"]), "scores")
         sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
         human = {(x.split, x.point, x.document, x.attribute): x.human for x, _ in matched(judged, sheet or [])}
         names = rows(list(files["test_documents"]), "documents", ["id", "person"])

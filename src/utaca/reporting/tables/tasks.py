@@ -63,7 +63,8 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         points = pooled(_point(rows) for _, rows in table.groupby(["split", "point"], sort=False))
         whole = table[table["n_context"] > 0]
         tokens = (whole["n_context"] + whole["dropped"]).groupby(whole["example"]).max().mean()
-        official, settings = bool(examples["official"].all()), config.tasks.sets[name]
+        official = bool(examples["official"].all())
+        settings = config.tasks.sets[name]
         draws = Draws.of(len(points[0].documents), config, f"tasks/{name}")
         by_identity = {point.identity: point for point in points}
         results.append(SetResult(name, settings, official, len(examples), float(tokens), by_identity, draws))
@@ -120,7 +121,8 @@ def ood(files: Files, config: schema.Config) -> pd.DataFrame:
 
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of calibrated detectors, and of the detectors that their training started from."""
-    sets, verdicts = set_results(files, config), loaded(files)
+    sets = set_results(files, config)
+    verdicts = loaded(files)
     started = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
     draws = Draws.of(len(verdicts.documents), config, "detection")
     detectors = {*started, *started.values()}
@@ -144,8 +146,10 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
-    first, points = group.sets[0], group.points(identity)
-    point, task = points[0], TASKS[first.settings.task]
+    first = group.sets[0]
+    points = group.points(identity)
+    point = points[0]
+    task = TASKS[first.settings.task]
     not_run = next((point.not_run for point in points if point.not_run), "")
     figures = paper.tables().tasks.get(group.name, {}).get(point.key) if point.in_paper else None
     row: Row = {
@@ -187,9 +191,11 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
     """Score of ``bar.point``, minus the score of ``bar.minus`` if named, beside the bar; NaN if a point was not run."""
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
     run = {name for name, key in identities.items() if key in group.identities and not group.points(key)[0].not_run}
-    score, n_rows = Resampled(), 0
+    score = Resampled()
+    n_rows = 0
     if {bar.point, bar.minus} - {""} <= run:
-        score, n_rows = group.mean(identities[bar.point]), group.sets[0].n_rows
+        score = group.mean(identities[bar.point])
+        n_rows = group.sets[0].n_rows
         if bar.minus:
             score -= group.mean(identities[bar.minus])
     row: Row = {"set": group.name, "point": bar.point, "minus": bar.minus, "bar": str(bar), "n_rows": n_rows}

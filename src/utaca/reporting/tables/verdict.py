@@ -75,7 +75,8 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     controlled: list[Row] = []
     if curve := Curve.of(points, Draws.of(n, config, "test")):
         comparison = _Comparison(curve, config)
-        groups, pairs = comparison.groups(points), comparison.pairs(points)
+        groups = comparison.groups(points)
+        pairs = comparison.pairs(points)
         # A plan names the comparisons that it wants, controls among them.
         controlled = [] if config.plan.primary else comparison.controlled(points)
         pairs += controlled
@@ -157,7 +158,8 @@ class _Comparison:
 
     def pairs(self, points: Sequence[PointResult]) -> list[Row]:
         """Rows of the planned comparisons of two points' gains."""
-        rows, by_identity = [], {point.identity: point for point in points}
+        rows = []
+        by_identity = {point.identity: point for point in points}
         for planned in (comparison for comparison in self.config.plan.comparisons if comparison.over):
             first, second = (by_identity.get(self._identity(label)) for label in planned)
             if first is None or second is None:
@@ -229,7 +231,8 @@ class _Comparison:
     def _beyond(self, tokens: float) -> str:
         """A note on the nearest InfLLM point if ``tokens`` lie outside InfLLM's range, else ""."""
         of_fixed = self.curve.tokens[:, 0]
-        low, high = int(of_fixed.argmin()), int(of_fixed.argmax())
+        low = int(of_fixed.argmin())
+        high = int(of_fixed.argmax())
         if tokens * BEYOND < of_fixed[low]:
             return f"held against InfLLM {self.curve.points[low].setting}, which selects more ({of_fixed[low]:.0f})"
         if tokens > of_fixed[high] * BEYOND:
@@ -255,7 +258,8 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
     where = "at equal tokens" if row["meets"] else "at the nearest of InfLLM's tokens, for none are equal"
     where += f", on average over {row['n_points']} points" if row["n_points"] > 1 else ""
     of = "its gain on InfLLM" if row["over"] else "its CAS"
-    gained, of_all = _in_points(row, "gain_pct"), _in_points(row, "gain_all_pct")
+    gained = _in_points(row, "gain_pct")
+    of_all = _in_points(row, "gain_all_pct")
     return f"{who} on {few}: {where}, {of} differs by {gained}; with all passes counted, by {of_all}."
 
 
@@ -265,7 +269,8 @@ def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
 
 def _in_points(row: Row, column: str) -> str:
     """A difference with its interval, in words."""
-    low, high = row[f"{column}_low"], row[f"{column}_high"]
+    low = row[f"{column}_low"]
+    high = row[f"{column}_high"]
     difference = f"{row[column]:+.1f}".replace("-0.0", "+0.0")
     limits = ", without an interval" if isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{difference} points{limits}"
