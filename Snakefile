@@ -14,11 +14,14 @@ ROOT = Path(workflow.basedir)
 SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path.insert(0, str(SOURCE.resolve()))
 from snakemake.common.configfile import load_configfile
-from utaca import preflight
+from utaca.runs import preflight
 from utaca.errors import UserError
-from utaca.settings import command, configfiles, interrupt, runs
-from utaca.settings.compose import compose
-from utaca.settings.machine import check_paths, share_source
+from utaca.runs import record as runs
+from utaca.runs import command_line as command
+from utaca.runs import config_files as configfiles
+from utaca.runs import interrupt
+from utaca.runs.compose import compose
+from utaca.runs.places import check_paths, share_source
 
 interrupt.end_quietly()
 shell.prefix(interrupt.DEAF)

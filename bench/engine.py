@@ -213,9 +213,9 @@ def llama_8b() -> LlamaConfig:
 
 def random_8b() -> Any:
     """A reader of the shape of Llama-3.1-8B with random weights; it needs no download."""
+    from utaca.machine import natural_dtype
     from utaca.readers.attention import ATTENTION
     from utaca.readers.load import Reader
-    from utaca.settings.machine import natural_dtype
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = natural_dtype(device)

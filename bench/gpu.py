@@ -54,10 +54,10 @@ from report import markdown
 from transformers import AutoModelForCausalLM
 
 import utaca
+from utaca import machine
 from utaca.errors import cause
 from utaca.readers.checks import check_gpu, check_settings
 from utaca.records import atomic_path
-from utaca.settings import machine
 from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes, chunks, document_bytes
 

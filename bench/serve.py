@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.generation.streamers import BaseStreamer
 
 import utaca
-from utaca.app.answering import choose
+from utaca.app.choices import choose
 from utaca.app.serving.protocol import ServerSettings
 from utaca.app.serving.server import Server
 from utaca.readers.load import Reader

@@ -12,10 +12,10 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
+from utaca.runs.compose import groups
 from utaca.settings import schema
-from utaca.settings.compose import groups
-from utaca.settings.models import bounds_of, keys_of
 from utaca.settings.triggers import TriggerSetting
+from utaca.settings.validation import bounds_of, keys_of
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from utaca.errors import UserError
+from utaca.runs.code_digest import code
+from utaca.runs.compose import compose
 from utaca.settings import schema
-from utaca.settings.compose import compose
-from utaca.settings.modules import code
 
 
 def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> schema.Config:

@@ -36,7 +36,7 @@ def rules(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
     """Host and port of the running rules."""
     from serving import wait
 
-    from utaca.judging.rules.server import run
+    from utaca.judging.rules.endpoint import run
 
     servers: list[ThreadingHTTPServer] = []
     monkeypatch.setattr(ThreadingHTTPServer, "service_actions", lambda server: servers.append(server))

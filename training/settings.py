@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from utaca.errors import UserError
-from utaca.settings import models
+from utaca.settings import validation as models
 from utaca.settings.schema import MemorySettings
 
 

@@ -101,7 +101,7 @@ def root() -> Path:
 
 @cache
 def read(name: str, kind: type[DataFileType]) -> DataFileType:
-    """Content of the file ``data/NAME``; :mod:`utaca.settings.modules` finds ``name`` in the module that reads it.
+    """Content of the file ``data/NAME``; :mod:`utaca.runs.code_digest` finds ``name`` in the module that reads it.
 
     Raises:
         UserError: the file is missing, or not YAML, or not of this ``kind``; names the file and the line or key.

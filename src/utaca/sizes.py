@@ -1,7 +1,7 @@
 """Bytes and minutes that reading and decoding take, from sizes alone; without heavy imports.
 
 A job checks its bytes against what is free before it reads (:func:`document_bytes`, :func:`whole_bytes`), a run checks
-that it fits before its first job (:mod:`utaca.preflight`), and a cluster is asked for memory and time before a job
+that it fits before its first job (:mod:`utaca.runs.preflight`), and a cluster is asked for memory and time before a job
 starts (:class:`Model`). Nothing depends on the machine that asks.
 """
 

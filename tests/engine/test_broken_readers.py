@@ -16,11 +16,11 @@ from small import SETTINGS, make_reader, ran, some_tokens
 from transformers import AutoModelForCausalLM
 
 import utaca
-from utaca import preflight
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers.checks import check
 from utaca.readers.load import Reader, load
+from utaca.runs import preflight
 from utaca.settings import schema
 from utaca.settings.schema import MemorySettings
 

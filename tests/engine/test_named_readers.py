@@ -13,7 +13,7 @@ from conftest import ROOT
 from test_gguf import write_gguf
 
 import utaca
-from utaca.app.answering import choose
+from utaca.app.choices import choose
 from utaca.detection.detector import load as load_detector
 from utaca.errors import UserError
 from utaca.readers import files, hub, public

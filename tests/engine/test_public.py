@@ -29,13 +29,13 @@ from small import ran
 from test_gguf import stored_name, write_gguf
 from transformers import AutoModelForCausalLM
 
-from utaca import preflight
 from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.readers import gguf, public
 from utaca.readers.checks import check
 from utaca.readers.load import load_reader
 from utaca.readers.tokenizer import load_tokenizer
+from utaca.runs import preflight
 from utaca.settings.schema import MemorySettings
 
 NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"

@@ -28,6 +28,7 @@ import utaca
 from utaca.decoding.policies import Sub
 from utaca.decoding.triggers import Agreement
 from utaca.errors import UserError
+from utaca.machine import natural_dtype
 from utaca.memory import Branch, prefill
 from utaca.methods.fastkv import FastKV
 from utaca.methods.full import FullAttention
@@ -41,7 +42,6 @@ from utaca.readers.load import Reader, own_gpu, resolved
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import load_tokenizer, written
 from utaca.settings import schema
-from utaca.settings.machine import natural_dtype
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {

@@ -24,8 +24,10 @@ from serving import DOCUMENT, QUESTION
 from typer.main import get_command
 
 import utaca
-from utaca.app import answering, asking, documents
-from utaca.app.answering import choose, detectors
+from utaca.app import ask as asking
+from utaca.app import choices as answering
+from utaca.app import documents
+from utaca.app.choices import choose, detectors
 from utaca.app.main import app
 from utaca.decoding.triggers import Margin
 from utaca.endpoints.store import AnswerStore, identity
@@ -304,7 +306,7 @@ def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path, monkeypa
 
 def test_help_is_a_screen_and_composing_a_config_light() -> None:
     code = "import sys; from pathlib import Path; from utaca.app.main import run\n"
-    code += "from utaca.settings.compose import compose; compose({}, Path('.'))\n"
+    code += "from utaca.runs.compose import compose; compose({}, Path('.'))\n"
     code += "try: run()\nfinally: print('torch' in sys.modules)"
     done = call(ROOT, sys.executable, "-c", code, "--help")
     assert done.stdout.endswith("False\n")

@@ -14,7 +14,7 @@ from utaca.errors import UserError
 from utaca.records.logs import stage_log
 from utaca.records.progress import progress
 from utaca.records.tables import atomic_path
-from utaca.settings.configfiles import check, check_words
+from utaca.runs.config_files import check, check_words
 
 FILES = {
     b"seed: 1\nreader: tiny\nseed: 2\n": "line 3: the key 'seed' comes twice, first in line 1",

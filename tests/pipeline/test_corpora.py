@@ -17,8 +17,8 @@ from utaca.biographies.corpora import embedded, folder, wikipedia
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, paragraphs
 from utaca.biographies.corpora.topics import domain_and_phrase, paper_articles, training_topics
 from utaca.errors import UserError
+from utaca.prose_files import prose_files
 from utaca.records import tables
-from utaca.settings import machine
 from utaca.settings.schema import CorpusSettings
 
 PROSE = "The river rises in the hills and reaches the sea after a course of several hundred kilometres."
@@ -99,7 +99,7 @@ def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(tmp
     assert rows.keys() in ({"one", "b river", "three", "two"}, {"copy", "b river", "three", "two"})
     assert rows["two"] == PROSE
     assert rows["b river"].split("\n\n") == [PROSE, f"{PROSE[:40]} {PROSE[40:].strip()} More."]
-    assert len(machine.prose_files(str(mine))) == 6, "those without prose too"
+    assert len(prose_files(str(mine))) == 6, "those without prose too"
     told, short = (record.getMessage() for record in caplog.records)
     for part in ("2 hidden, as ", "2 neither .txt nor .md", "3 linked twice", "3 no file"):
         assert part in told

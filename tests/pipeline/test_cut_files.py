@@ -20,12 +20,13 @@ from utaca.detection import about, detector
 from utaca.detection.detector import Detector
 from utaca.endpoints.store import AnswerStore, digest
 from utaca.errors import UserError
-from utaca.preflight import check_files
 from utaca.records import tables
 from utaca.records.journal import Journal
 from utaca.reporting import table
 from utaca.reporting.report import page
-from utaca.settings import runs, schema
+from utaca.runs import record as runs
+from utaca.runs.preflight import check_files
+from utaca.settings import schema
 
 
 def damaged(content: bytes) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ from utaca.biographies.templates import Templates
 from utaca.errors import UserError
 from utaca.reporting.paper import Tables
 from utaca.reporting.paper_tables import PaperTables
-from utaca.settings.modules import closure
+from utaca.runs.code_digest import closure
 
 FILES = {
     "biographies/wordings.yaml": Wordings,

@@ -23,10 +23,11 @@ from utaca.decoding import policies
 from utaca.errors import UserError
 from utaca.reporting import paper
 from utaca.reporting.paper_tables import listed
-from utaca.reporting.points import label_in_words
-from utaca.settings import runs, schema
+from utaca.reporting.results import label_in_words
+from utaca.runs import record as runs
+from utaca.runs.compose import compose
+from utaca.settings import schema
 from utaca.settings.checks import identity, load
-from utaca.settings.compose import compose
 
 PAGES = [
     *quote.pages(ROOT),

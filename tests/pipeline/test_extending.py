@@ -33,7 +33,7 @@ from utaca.readers.load import Reader
 from utaca.records import Origin
 from utaca.reporting import registry
 from utaca.settings import schema
-from utaca.tasks.asking import ask, scores
+from utaca.tasks.questions import ask, scores
 from utaca.tasks.registry import TASKS
 from utaca.tasks.rows import Rows
 
@@ -146,8 +146,8 @@ from utaca.methods import method_of
 from utaca.records import trajectory_schema, write
 from utaca.settings import schema
 from utaca.settings.checks import load
-from utaca.settings.compose import compose
-from utaca.settings.modules import closure
+from utaca.runs.compose import compose
+from utaca.runs.code_digest import closure
 
 root, script = Path(sys.argv[1]), Path(sys.argv[2])
 points = {"points": {"own": {"method": "agreed"}}, "decode": {"methods": ["own"]}}

@@ -18,7 +18,7 @@ from commands import typed
 from server import GOOD, Call, Number, Reply, Server, ask_items, chat, completion, endpoint, request, serving
 
 from utaca.endpoints import ask, check
-from utaca.endpoints.server import shape
+from utaca.endpoints.chat import shape
 from utaca.endpoints.store import AnswerStore, identity
 from utaca.endpoints.transport import retry_after
 from utaca.errors import UserError

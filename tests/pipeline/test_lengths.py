@@ -6,8 +6,8 @@ import pytest
 
 from utaca.biographies.lengths import draw_length, share_outside
 from utaca.layout import Layout
+from utaca.runs.compose import compose
 from utaca.settings.checks import AIM_OUTSIDE, load, outside
-from utaca.settings.compose import compose
 
 
 @pytest.mark.parametrize("mean", [0, 75, 80, 85])

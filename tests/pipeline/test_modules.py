@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from utaca.settings.modules import closure, code
+from utaca.runs.code_digest import closure, code
 
 Make = Callable[[dict[str, str]], Path]
 SCRIPT = "script.py"

@@ -12,9 +12,9 @@ from commands import call, snakemake
 from conftest import ROOT, copy_checkout
 
 from utaca.errors import UserError
-from utaca.settings import runs
-from utaca.settings.compose import compose
-from utaca.settings.machine import check_paths
+from utaca.runs import record as runs
+from utaca.runs.compose import compose
+from utaca.runs.places import check_paths
 
 HARD = 'My Projects\' $1 & (a) "b"; c'
 

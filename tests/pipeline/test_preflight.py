@@ -14,13 +14,14 @@ from commands import call, typed
 from safetensors.torch import save_file
 from server import chat, serving
 
-from utaca import preflight
 from utaca.errors import UserError
 from utaca.readers import files
 from utaca.readers.checks import check_settings
-from utaca.settings import runs, schema
+from utaca.runs import preflight
+from utaca.runs import record as runs
+from utaca.runs.compose import compose
+from utaca.settings import schema
 from utaca.settings.checks import load
-from utaca.settings.compose import compose
 from utaca.tasks import metrics
 
 GIB = 2**30
@@ -128,14 +129,14 @@ def test_too_little_memory_is_said_with_the_ways_out(settings: schema.Config, mo
     monkeypatch.setattr(preflight, "_longest", lambda *_: 400_000)
     monkeypatch.setattr(preflight, "_sizes", lambda _: SimpleNamespace(cache_bytes=lambda *_: 50 * GIB, hidden=8))
     for reader, gpu, main, sentence in MEMORY:
-        monkeypatch.setattr("utaca.settings.machine.free_gpu_memory", lambda free=gpu: free and free * GIB)
-        monkeypatch.setattr("utaca.settings.machine.free_memory", lambda free=main: free and free * GIB)
+        monkeypatch.setattr("utaca.machine.free_gpu_memory", lambda free=gpu: free and free * GIB)
+        monkeypatch.setattr("utaca.machine.free_memory", lambda free=main: free and free * GIB)
         assert said(but(settings, reader=reader), "generations")["memory"].startswith(sentence)
 
 
 def test_a_gpu_is_neither_guessed_nor_done_without(settings: schema.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    monkeypatch.setattr("utaca.settings.machine.free_memory", lambda: 1)
+    monkeypatch.setattr("utaca.machine.free_memory", lambda: 1)
     remote = but(settings, reader={"device": "cuda"})
     with pytest.raises(UserError, match=r"reader\.device=cuda, but no CUDA device"):
         preflight.check(remote, {"generations"})

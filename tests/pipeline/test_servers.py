@@ -17,8 +17,8 @@ from utaca.endpoints import ask, check
 from utaca.endpoints.reading import read
 from utaca.errors import UserError
 from utaca.judging.cas import Score
+from utaca.runs.compose import compose
 from utaca.settings.checks import address_fault
-from utaca.settings.compose import compose
 from utaca.settings.schema import EndpointSettings
 
 # What a server takes

@@ -20,7 +20,7 @@ from utaca.app.serving.protocol import Fault, Order, ServerSettings, parse
 from utaca.app.serving.server import Server
 from utaca.app.serving.worker import Job, Piece, Worker
 from utaca.errors import UserError
-from utaca.judging.rules.server import run as run_rules
+from utaca.judging.rules.endpoint import run as run_rules
 from utaca.readers.load import Reader
 from utaca.settings.checks import EMBEDDED
 

@@ -16,15 +16,18 @@ from config_page import PAGE, SCHEMA, json_text, page
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
+from utaca import machine
 from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.settings import machine, runs, schema
+from utaca.machine import free_gpu_memory, free_memory, gpus, take_gpu, visible_gpus
+from utaca.runs import record as runs
+from utaca.runs.code_digest import closure, code
+from utaca.runs.command_line import check_config, runs_here
+from utaca.runs.command_line import read as read_command
+from utaca.runs.compose import compose, groups
+from utaca.runs.places import share_source
+from utaca.settings import schema
 from utaca.settings.checks import identity, load
-from utaca.settings.command import check_config, runs_here
-from utaca.settings.command import read as read_command
-from utaca.settings.compose import compose, groups
-from utaca.settings.machine import free_gpu_memory, free_memory, gpus, share_source, take_gpu, visible_gpus
-from utaca.settings.modules import closure, code
 
 COMPANY = {
     ("points", "ood_public"): {"detectors": "calibrated"},
@@ -442,7 +445,7 @@ def test_of_several_gpus_each_process_takes_its_own(tmp_path: Path, monkeypatch:
         assert gpus(tmp_path) == number
     first = take_gpu(visible_gpus(2), tmp_path)
     assert first[0] == 0
-    held = "import sys; from pathlib import Path; from utaca.settings.machine import take_gpu; "
+    held = "import sys; from pathlib import Path; from utaca.machine import take_gpu; "
     # Another process is shown them in another order; the second is free, the first is not.
     held += "found = take_gpu(['3', '1'], Path(sys.argv[1])); print(found[0], flush=True); sys.stdin.read()"
     with subprocess.Popen(
@@ -492,7 +495,7 @@ def test_free_memory_heeds_a_groups_limit_but_not_its_file_cache(limited: str, t
     meminfo, own, group = tmp_path / "meminfo", tmp_path / "own", tmp_path / limited
     second = ("usage_in_bytes", "limit_in_bytes", 2**63 - 4096, "total_inactive_file")
     used, limit, no_limit, cache = second if "memory" in limited else ("current", "max", "max", "inactive_file")
-    monkeypatch.setattr("utaca.settings.machine._GROUP", own)
+    monkeypatch.setattr("utaca.machine._GROUP", own)
     assert free_memory(meminfo, tmp_path) is None
     meminfo.write_text("MemTotal: 9000 kB\nMemFree: 10 kB\nMemAvailable:    5000 kB\n")
     own.write_text("4:cpu:/\n3:memory:/job_8/step_0\n0::/job_7/step_0\n")

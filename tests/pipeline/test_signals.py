@@ -25,7 +25,7 @@ from serving import DOCUMENT, QUESTION, SEA
 
 from utaca.judging.rules import tasks
 from utaca.records import read, write
-from utaca.settings.compose import compose
+from utaca.runs.compose import compose
 
 pytestmark = pytest.mark.slow
 SIGNALS = [signal.SIGINT, signal.SIGTERM]

@@ -384,7 +384,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
         assert {"score validation blocks", "score test blocks"} <= jobs
         assert not {"pad", "fill train", "decode_trajectories train", "label train", "train_detector utaca"} & jobs
         assert "generate test blocks" not in jobs
-    for unused in ("app/main.py", "preflight.py"):
+    for unused in ("app/main.py", "runs/preflight.py"):
         with edited(source / unused):
             assert smoke(finished) == {}, unused
 

@@ -11,7 +11,7 @@ from configs import decoding, point, reference_config
 from factories import inputs
 
 from utaca.reporting import statistics
-from utaca.reporting.points import Curve, points
+from utaca.reporting.results import Curve, points
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.tables import figures, generation
 from utaca.settings import schema

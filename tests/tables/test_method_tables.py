@@ -13,7 +13,7 @@ from utaca.generation.points import Decoded
 from utaca.records import read, write
 from utaca.records.journal import Journal
 from utaca.reporting import statistics
-from utaca.reporting.points import points
+from utaca.reporting.results import points
 from utaca.reporting.table import Table
 from utaca.reporting.tables import methods
 from utaca.settings import schema

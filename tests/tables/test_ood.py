@@ -13,11 +13,11 @@ from utaca.errors import UserError
 from utaca.records import write
 from utaca.reporting.table import Table
 from utaca.reporting.tables import detection, tasks
+from utaca.runs.compose import compose
 from utaca.settings import schema
 from utaca.settings.checks import load
-from utaca.settings.compose import compose
 from utaca.settings.schema import NOT_RUN, OperatingPoint, TaskSetSettings
-from utaca.tasks import asking
+from utaca.tasks import questions as asking
 
 SETS = {
     "qa_1-8k": TaskSetSettings(task="qa_1", length=8192),

@@ -16,8 +16,8 @@ from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
 from utaca.reporting import render, statistics, words
-from utaca.reporting.points import points
 from utaca.reporting.registry import ENTRIES
+from utaca.reporting.results import points
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, make, read_frame
 from utaca.reporting.tables import detection, distrust, endpoints, generation
@@ -477,6 +477,6 @@ def test_a_tables_run_names_the_settings_that_leave_infllms_rules(monkeypatch) -
     reader = schema.ReaderSettings(name="own", path="x", dtype="float32", memory=memory)
     assert words.reader_in_words(reader) == "own (not by InfLLM's rules: representatives=tokens, far_positions=packed)"
     assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", dtype="bfloat16")) == "own"
-    monkeypatch.setattr("utaca.settings.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
+    monkeypatch.setattr("utaca.machine.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
     assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", device="cuda")) == "own in bfloat16"
     assert words.reader_in_words(schema.ReaderSettings(name="own", path="x", device="cpu")) == "own in float32"

@@ -7,8 +7,8 @@ from conftest import ROOT
 
 from utaca.errors import UserError
 from utaca.judging.roles import Role
-from utaca.judging.traces import label_traces
-from utaca.settings.compose import compose
+from utaca.judging.trace_labels import label_traces
+from utaca.runs.compose import compose
 
 END, PART = "<end>", "<part of a character>"
 # The value of the answer is wrong, which tells nothing of a token that it replaced.

@@ -12,7 +12,7 @@ from factories import inputs
 
 from utaca.errors import UserError
 from utaca.reporting import statistics
-from utaca.reporting.points import label_in_words, name_in_words, points
+from utaca.reporting.results import label_in_words, name_in_words, points
 from utaca.reporting.table import Table, read_frame, save
 from utaca.reporting.tables import figures, generation, verdict
 from utaca.settings import schema

@@ -25,10 +25,10 @@ from training.settings import Settings, Tiny
 from training.tiny.examples import ALL_ATTRIBUTES, Batch, Examples, Shape
 from training.tiny.reading import ReadingBatch
 from utaca.errors import UserError
+from utaca.machine import keep_freed_memory, natural_dtype, return_freed_memory
 from utaca.readers.attention import ATTENTION, Rotary
 from utaca.records import atomic_path
 from utaca.records.progress import progress
-from utaca.settings.machine import keep_freed_memory, natural_dtype, return_freed_memory
 from utaca.settings.schema import MemorySettings
 
 # Muon (matrices) and AdamW (embeddings, norms) share one rate, warmed up and annealed by a cosine, twice. With Muon,

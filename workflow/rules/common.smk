@@ -8,8 +8,9 @@ from utaca.readers import files, gguf, public
 from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN
 from utaca.settings import schema
 from utaca.settings.checks import ROLES, SHARED_FOLDERS, identity, load
-from utaca.settings.machine import gpus, prose_files
-from utaca.settings.modules import code
+from utaca.machine import gpus
+from utaca.prose_files import prose_files
+from utaca.runs.code_digest import code
 from utaca.settings.triggers import as_written
 from utaca.sizes import FACTS, Work, shown_bytes
 from utaca.tasks.registry import TASKS, paths_of

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from utaca.judging.roles import Role
-from utaca.judging.traces import COLUMNS, label_traces
+from utaca.judging.trace_labels import COLUMNS, label_traces
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from utaca.records import atomic_path
 from utaca.records.logs import stage_log
-from utaca.settings import runs
+from utaca.runs import record as runs
 
 with stage_log(snakemake.log[0]):
     inputs = [Path(path) for path in snakemake.input.files]

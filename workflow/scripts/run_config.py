@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from utaca.records.logs import stage_log
-from utaca.settings import runs
+from utaca.runs import record as runs
 
 with stage_log(snakemake.log[0]):
     runs.write(snakemake.config, Path(snakemake.output[0]))

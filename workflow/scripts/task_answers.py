@@ -8,7 +8,7 @@ from utaca.records.journal import Journal, fingerprint
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
-from utaca.tasks.asking import ask
+from utaca.tasks.questions import ask
 from utaca.tasks.registry import TASKS
 
 with stage_log(snakemake.log[0]):

@@ -3,7 +3,7 @@
 from utaca.records.logs import stage_log
 from utaca.records.tables import rows, write
 from utaca.settings.checks import digest
-from utaca.tasks.asking import scores
+from utaca.tasks.questions import scores
 from utaca.tasks.registry import TASKS
 
 with stage_log(snakemake.log[0]):

@@ -13,7 +13,7 @@ from utaca.records.schemas import trajectory_schema
 from utaca.records.tables import Origin, rows, write
 from utaca.settings import schema
 from utaca.settings.checks import build, digest
-from utaca.tasks.asking import ask
+from utaca.tasks.questions import ask
 from utaca.tasks.registry import TASKS
 
 with stage_log(snakemake.log[0]):

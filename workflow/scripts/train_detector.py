@@ -12,7 +12,7 @@ from utaca.records.logs import stage_log
 from utaca.records.tables import atomic_path, read, reader_of, rows
 from utaca.settings import schema
 from utaca.settings.checks import build, identity
-from utaca.tasks.asking import learned
+from utaca.tasks.questions import learned
 
 
 def paths(name: str) -> list[str]:

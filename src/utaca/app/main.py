@@ -135,7 +135,7 @@ def ask(
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep the document nor look for it.")] = False,
 ) -> None:
     """Ask a question about documents."""
-    from utaca.app import asking
+    from utaca.app import ask as asking
     from utaca.app.cache import bytes_of, default_folder
 
     *files, question = words
@@ -242,7 +242,7 @@ def preflight(
     Status 1 if something is missing.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    from utaca.preflight import report
+    from utaca.runs.preflight import report
 
     more = more or []
     entries = [*(config or []), *(word for word in more if "=" in word)]
@@ -261,7 +261,7 @@ def tables(context: typer.Context) -> None:
 
     As in: utaca tables --configfile config/runs/paper.yaml
     """
-    from utaca.settings import configfiles
+    from utaca.runs import config_files as configfiles
 
     if not Path("Snakefile").is_file():
         raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
@@ -283,8 +283,8 @@ def check_endpoint(
     """Check that an endpoint answers as a judge must."""
     from utaca.data_files import root
     from utaca.endpoints import check
+    from utaca.runs.compose import compose
     from utaca.settings.checks import load
-    from utaca.settings.compose import compose
 
     keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": model and "asked"}  # has no slash
     chosen = {"use": endpoint} | {key: value for key, value in keys.items() if value is not None}
@@ -346,7 +346,7 @@ def serve_rules(
     port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
 ) -> None:
     """Serve the offline judge over the OpenAI protocol."""
-    from utaca.judging.rules import server
+    from utaca.judging.rules import endpoint as server
 
     server.run(host, port)
 

@@ -23,7 +23,7 @@ from utaca.decoding.triggers import Trigger
 from utaca.detection.token_reader import TokenReader
 from utaca.errors import UserError
 from utaca.readers.attention import Step
-from utaca.settings.machine import in_turn
+from utaca.readers.turns import in_turn
 from utaca.trace import Generation, Token
 
 

@@ -19,9 +19,9 @@ import pydantic
 from tqdm import tqdm
 
 from utaca.endpoints import reading
+from utaca.endpoints.chat import ChatServer, shape
 from utaca.endpoints.prompts import Messages, Prompt
 from utaca.endpoints.reading import Failure
-from utaca.endpoints.server import ChatServer, shape
 from utaca.endpoints.store import AnswerStore, digest, identity
 from utaca.errors import UserError
 from utaca.records.progress import progress

@@ -15,6 +15,7 @@ from utaca.decoding.options import Decoding, Reading
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation.peak import PeakMemory
+from utaca.machine import return_freed_memory
 from utaca.memory.saved import SavedDocuments
 from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS, shared_reading
@@ -22,7 +23,6 @@ from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
 from utaca.readers.prompts import question
 from utaca.readers.room import NoRoomError
-from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation
 
 LONGEST_CYCLE = 16

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from utaca.endpoints.chat import shape
 from utaca.endpoints.client import Outcomes, Request, ask
-from utaca.endpoints.server import shape
 from utaca.endpoints.store import digest, identity
 from utaca.judging.rules import tasks
 from utaca.records.progress import progress

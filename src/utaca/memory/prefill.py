@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.errors import UserError
+from utaca.machine import return_freed_memory
 from utaca.memory.attention import Segment, attention, best, received, represented
 from utaca.memory.document import BlockMemory
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
+from utaca.readers.turns import in_turn
 from utaca.records.progress import progress
-from utaca.settings.machine import in_turn, return_freed_memory
 from utaca.settings.schema import OWN, TOKENS, MemorySettings
 from utaca.sizes import chunks
 
@@ -62,7 +63,7 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
     """Read the rest of a memory from token ``start``; after each pass, yield the number of tokens read so far.
 
     ``start`` is 0, or the ``start`` of :func:`resumed`. ``see`` gets the last hidden states [T, D] of each pass. A
-    caller that takes the passes one by one runs each of them under :func:`utaca.settings.machine.in_turn`.
+    caller that takes the passes one by one runs each of them under :func:`utaca.readers.turns.in_turn`.
     """
     reader = memory.reader
     m = memory.settings

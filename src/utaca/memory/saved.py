@@ -19,11 +19,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from utaca.machine import free_disk, gib
 from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import begun, memory_settings, prefill
 from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path
-from utaca.settings.machine import free_disk, gib
 
 ROOM = 2**31
 """Most bytes in a folder of a run: enough for the short documents of a shard, too few for a long document."""

@@ -11,7 +11,7 @@ from typing import Any
 from utaca.errors import UserError, in_a_sentence
 from utaca.methods.bases.method import Method
 from utaca.settings import schema
-from utaca.settings.models import build_plain
+from utaca.settings.validation import build_plain
 
 __all__ = ["METHODS", "Method", "build", "method_of"]
 

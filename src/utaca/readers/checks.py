@@ -18,13 +18,13 @@ from transformers.utils import cached_file
 
 from utaca.data_files import root
 from utaca.errors import UserError, in_a_sentence
+from utaca.machine import gib, promised_gpu
 from utaca.readers import files, gguf, hub, public
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.model_config import model_config
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
-from utaca.settings.machine import gib, promised_gpu
 from utaca.settings.schema import ReaderSettings
 from utaca.sizes import Sizes
 

@@ -13,9 +13,9 @@ import yaml
 
 from utaca.data_files import root, shipped
 from utaca.errors import UserError, cause
+from utaca.machine import gib
 from utaca.readers import gguf, gguf_faults, public
 from utaca.settings.checks import build_reader
-from utaca.settings.machine import gib
 from utaca.settings.schema import ReaderSettings
 from utaca.sizes import Model, Sizes
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from utaca.data_files import sha256
 from utaca.errors import UserError, in_a_sentence
+from utaca.machine import check_room
 from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes, numbers
-from utaca.settings.machine import check_room
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

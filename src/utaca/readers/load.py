@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from utaca.errors import UserError, in_a_sentence
+from utaca.machine import keep_freed_memory, natural_dtype, take_gpu, visible_gpus
 from utaca.readers import files, gguf, hub
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
@@ -24,8 +25,8 @@ from utaca.readers.families import FAMILIES
 from utaca.readers.model_config import model_config
 from utaca.readers.prompts import Prompts
 from utaca.readers.shortcuts import shorten
+from utaca.readers.turns import in_turn
 from utaca.settings.checks import build_reader
-from utaca.settings.machine import in_turn, keep_freed_memory, natural_dtype, take_gpu, visible_gpus
 from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes
 
@@ -316,7 +317,7 @@ def load_reader(
 
     ``dtype`` is "float32" or "bfloat16", ``device`` "cpu" or "cuda", ``memory`` the settings of its block memory. The
     defaults are the config's values. An id or path whose model no config names, by id or by the digest of its file, is
-    loaded onto CUDA if there is a GPU, else the CPU, in the type of :func:`utaca.settings.machine.natural_dtype`, with
+    loaded onto CUDA if there is a GPU, else the CPU, in the type of :func:`utaca.machine.natural_dtype`, with
     InfLLM's block memory. ``utaca fetch NAME`` fetches a public reader first. Raises
     :class:`utaca.errors.UserError`, before weights are read, if the reader is not available or not supported, or if a
     value is out of range.

@@ -14,9 +14,9 @@ from typing import IO
 
 from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
+from utaca.machine import check_room
 from utaca.readers.gguf import check_packages
 from utaca.records.progress import progress
-from utaca.settings.machine import check_room
 
 FOLDER = Path("data/readers")
 COMMAND = "utaca fetch"

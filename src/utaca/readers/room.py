@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from utaca.errors import UserError
+from utaca.machine import free_memory, return_freed_memory
 from utaca.readers.load import Reader
-from utaca.settings.machine import free_memory, return_freed_memory
 from utaca.settings.schema import MemorySettings
 from utaca.sizes import document_bytes
 

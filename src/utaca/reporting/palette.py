@@ -28,7 +28,7 @@ MARKS = {
     "margin": Mark("#cc79a7", "v"),
     "other": Mark("#767676", "D"),
 }
-"""Marks by family of points (:attr:`utaca.reporting.points.PointResult.family`)."""
+"""Marks by family of points (:attr:`utaca.reporting.results.PointResult.family`)."""
 
 
 def known(family: str) -> str:

@@ -20,8 +20,8 @@ import pandas as pd
 from utaca.records import atomic_path
 from utaca.records.tables import reading
 from utaca.reporting import paper, render
-from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import ENTRIES, Files, TableEntry, data
+from utaca.reporting.results import label_in_words
 from utaca.reporting.statistics import Row
 from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_words, seeds_in_words
 from utaca.settings import schema

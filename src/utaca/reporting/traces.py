@@ -38,7 +38,7 @@ from utaca.readers.tokenizer import written
 from utaca.records import SCHEMAS, read, rows
 from utaca.records.schemas import CORRECT
 from utaca.reporting import palette
-from utaca.reporting.points import of_answer, setting_in_words
+from utaca.reporting.results import of_answer, setting_in_words
 from utaca.reporting.words import run_in_words
 from utaca.settings import schema
 

@@ -1,8 +1,8 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
+from utaca.machine import chosen_dtype
 from utaca.reporting import render, statistics
 from utaca.settings import schema
-from utaca.settings.machine import chosen_dtype
 
 _SMALLEST = "smoke"
 """The scale whose figures mean nothing."""

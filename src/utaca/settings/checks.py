@@ -14,8 +14,8 @@ from pydantic import AnyHttpUrl, TypeAdapter
 from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
 from utaca.settings import schema
-from utaca.settings.models import build, refuse, unknown_key
 from utaca.settings.triggers import KINDS, as_written
+from utaca.settings.validation import build, refuse, unknown_key
 
 _BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION)
 """Sections of ``decode`` whose tables show only points that decode from block memory."""

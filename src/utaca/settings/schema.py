@@ -1,7 +1,7 @@
 """The typed config: every key, its type and its default; ``schema.yaml`` has its meaning.
 
-The classes are pydantic dataclasses, which validate their values. :mod:`utaca.settings.models` says in sentences what
-is wrong with a config; ``config/README.md`` and ``config/schema.json`` are generated from the classes and the
+The classes are pydantic dataclasses, which validate their values. :mod:`utaca.settings.validation` says in sentences
+what is wrong with a config; ``config/README.md`` and ``config/schema.json`` are generated from the classes and the
 meanings (``docs/config_page.py``).
 """
 
@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from utaca.layout import Layout
-from utaca.settings.models import Distinct, Number, Plain, Whole, as_number, keys
 from utaca.settings.triggers import TriggerText
+from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number, keys
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)

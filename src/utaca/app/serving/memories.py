@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from utaca.app.serving.scores import Scores
+from utaca.machine import gib
 from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import begun, passes, resumed
 from utaca.readers.load import Reader
-from utaca.settings.machine import gib, in_turn
+from utaca.readers.turns import in_turn
 from utaca.settings.schema import OWN, TOKENS
 
 

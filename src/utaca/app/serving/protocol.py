@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from utaca.app.answering import NEVER, choose
+from utaca.app.choices import NEVER, choose
 from utaca.decoding.options import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError

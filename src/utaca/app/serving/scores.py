@@ -10,7 +10,7 @@ from torch import Tensor
 
 from utaca.detection.token_reader import TOP
 from utaca.readers.load import Reader
-from utaca.settings.machine import in_turn
+from utaca.readers.turns import in_turn
 from utaca.trace import Token
 
 ROWS = 128

@@ -26,14 +26,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utaca import pages
-from utaca.app.answering import choose
-from utaca.app.serving.answers import Metrics, Reply
+from utaca.app.choices import choose
 from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
+from utaca.app.serving.replies import Metrics, Reply
 from utaca.app.serving.worker import Worker
 from utaca.errors import UserError
 from utaca.listening import bound, is_loopback, refused, url
+from utaca.machine import free_memory
 from utaca.readers.load import Reader
-from utaca.settings.machine import free_memory
 from utaca.settings.schema import OWN
 
 BODY = 32 << 20

@@ -21,8 +21,8 @@ from utaca.app.serving.scores import Scored, Scores
 from utaca.decoding.loop import Batch, OpenAnswer
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
+from utaca.machine import return_freed_memory
 from utaca.readers.load import Reader
-from utaca.settings.machine import return_freed_memory
 from utaca.trace import Generation, NotFiniteError, Token
 
 WAITING = 256

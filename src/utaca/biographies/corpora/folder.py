@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from utaca.biographies.corpora.text import MINIMUM_CHARACTERS, article
 from utaca.errors import UserError
+from utaca.prose_files import UNREADABLE, prose_files
 from utaca.records import texts
 from utaca.records.texts import opened, whole_characters
-from utaca.settings.machine import UNREADABLE, prose_files
 
 _NEEDED = ("title", "text")
 _OPTIONAL = ("url", "licence", "revision")

@@ -23,7 +23,7 @@ from utaca.errors import UserError, check_overrides, check_takes
 from utaca.memory.attention import Segment
 from utaca.readers.attention import Output, Step
 from utaca.readers.load import Reader
-from utaca.settings.machine import in_turn
+from utaca.readers.turns import in_turn
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.records.schemas import AS_DECIDED, CORRECT, FALSE_NEGATIVE, FALSE_POSITIVE, replay_name
 from utaca.reporting import paper
-from utaca.reporting.points import label_in_words
 from utaca.reporting.registry import Files
+from utaca.reporting.results import label_in_words
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema

@@ -16,8 +16,8 @@ from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
 from utaca.reporting import paper, registry, statistics
-from utaca.reporting.points import NAMES, PointResult, points_shown
 from utaca.reporting.registry import Files
+from utaca.reporting.results import NAMES, PointResult, points_shown
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import (
+from utaca.reporting.registry import Files
+from utaca.reporting.results import (
     ALL_PASSES,
     CAS,
     Curve,
@@ -17,7 +18,6 @@ from utaca.reporting.points import (
     timed,
     variant_in_words,
 )
-from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema

@@ -11,8 +11,8 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import CAS, MTOKENS, PointResult, points, setting_in_words
 from utaca.reporting.registry import Files
+from utaca.reporting.results import CAS, MTOKENS, PointResult, points, setting_in_words
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema

@@ -12,8 +12,8 @@ from utaca.judging.sheets import RANDOM, SPLITS, Correction, HumanScore, matched
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import paper, statistics
-from utaca.reporting.points import of_config
 from utaca.reporting.registry import Files
+from utaca.reporting.results import of_config
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row, kappa
 from utaca.reporting.table import framed
 from utaca.settings import schema

@@ -18,8 +18,8 @@ from utaca.judging.rules import statements
 from utaca.judging.sheets import HumanScore, matched, read_sheet
 from utaca.records import rows
 from utaca.reporting import paper
-from utaca.reporting.points import label_in_words, of_config
 from utaca.reporting.registry import Files
+from utaca.reporting.results import label_in_words, of_config
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema

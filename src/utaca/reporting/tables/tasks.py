@@ -10,7 +10,8 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.points import (
+from utaca.reporting.registry import Files
+from utaca.reporting.results import (
     RATIOS,
     Identity,
     PointResult,
@@ -20,7 +21,6 @@ from utaca.reporting.points import (
     setting_in_words,
     totals,
 )
-from utaca.reporting.registry import Files
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.reporting.tables.detection import learned_from, loaded, measured

@@ -1,7 +1,7 @@
 """The verdict of a run: UT-ACA against InfLLM at equal tokens, as rows and one sentence.
 
 The gain of a point is its CAS minus the CAS of InfLLM's curve at the point's mTokens, paired by document
-(:meth:`utaca.reporting.points.Curve.gain`). If the config has a plan, its primary comparison decides, the p-values of
+(:meth:`utaca.reporting.results.Curve.gain`). If the config has a plan, its primary comparison decides, the p-values of
 its secondary comparisons are adjusted by Holm, and all other rows are exploratory. A planned comparison may also be one
 point's gain minus another's. Without a plan the points of a detector are averaged, so that one interval decides.
 """
@@ -18,7 +18,8 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import statistics
-from utaca.reporting.points import (
+from utaca.reporting.registry import Files
+from utaca.reporting.results import (
     ALL_PASSES,
     MTOKENS,
     NAMES,
@@ -32,7 +33,6 @@ from utaca.reporting.points import (
     setting_in_words,
     trigger_in_words,
 )
-from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema

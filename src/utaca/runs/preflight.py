@@ -10,12 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from utaca import machine
 from utaca.errors import UserError
+from utaca.machine import check_room, free_disk, gib
+from utaca.prose_files import prose_files
 from utaca.readers import files, gguf, hub, public
-from utaca.settings import machine, schema
+from utaca.runs.places import check_paths
+from utaca.settings import schema
 from utaca.settings.checks import outside
-from utaca.settings.machine import check_room, free_disk, gib
-from utaca.settings.models import refuse
+from utaca.settings.validation import refuse
 from utaca.sizes import FACTS, Sizes
 
 NOT_IN_A_DRY_RUN = (
@@ -155,7 +158,7 @@ def _corpus(settings: schema.Config) -> str:
 
     if settings.corpus.source == "folder":
         folder.articles(settings.corpus.path)
-    machine.check_paths(machine.prose_files(settings.corpus.path))
+    check_paths(prose_files(settings.corpus.path))
     return settings.corpus.path or settings.corpus.name
 
 
@@ -195,7 +198,7 @@ def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
 
 
 def _endpoint(endpoint: schema.EndpointSettings, role: str) -> str:
-    from utaca.endpoints.server import check as check_endpoint
+    from utaca.endpoints.chat import check as check_endpoint
 
     check_endpoint(endpoint, role)
     place = endpoint.base_url if endpoint.kind == "remote" else "the embedded reference"
@@ -369,7 +372,7 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
     from snakemake.exceptions import WorkflowError
     from snakemake.settings.types import ConfigSettings
 
-    from utaca.settings.command import check_config
+    from utaca.runs.command_line import check_config
 
     try:
         settings = ConfigSettings(config=parse_config(entries), configfiles=configfiles, config_args="")
@@ -385,13 +388,13 @@ def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
     from snakemake.common.configfile import load_configfile
 
     from utaca.data_files import root
-    from utaca.settings import runs
+    from utaca.runs import record as runs
+    from utaca.runs.compose import compose
+    from utaca.runs.config_files import check as check_file
     from utaca.settings.checks import load
-    from utaca.settings.compose import compose
-    from utaca.settings.configfiles import check as check_file
 
     try:
-        machine.check_paths([root()])
+        check_paths([root()])
         for path in configfiles:
             check_file(path)
         config = compose(overrides(configfiles, entries), root(), map(load_configfile, configfiles))

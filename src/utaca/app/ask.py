@@ -11,8 +11,8 @@ from typing import Any, TextIO
 
 import utaca
 from utaca.app import documents
-from utaca.app.answering import Choice, choose
 from utaca.app.cache import opened
+from utaca.app.choices import Choice, choose
 from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
@@ -39,7 +39,7 @@ def ask(
 ) -> None:
     """Write the answer to standard output, and notes about it to standard error. Raises :class:`UserError`.
 
-    ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.answering.choose`. If
+    ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.choices.choose`. If
     set, ``page`` gets the trace as HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most.
     """
     from transformers.utils.logging import disable_progress_bar

@@ -12,7 +12,9 @@ import yaml
 
 from utaca.data_files import shipped
 from utaca.errors import UserError
-from utaca.settings import models, runs, schema
+from utaca.runs import record as runs
+from utaca.settings import schema
+from utaca.settings import validation as models
 from utaca.settings.checks import ROLES, load
 from utaca.settings.triggers import as_written
 
@@ -39,7 +41,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     ``overrides`` is what ``snakemake --config`` and ``--configfile`` collected: a group's option
     (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
     (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``). ``use`` may hold
-    a whole group in place of an option's name, as a saved run does (:mod:`utaca.settings.runs`), so that keys and
+    a whole group in place of an option's name, as a saved run does (:mod:`utaca.runs.record`), so that keys and
     options still go on top of it. ``root`` is the folder that holds ``config/``; ``written`` are the config files, of
     which Snakemake drops an option where keys follow. Raises :class:`UserError` naming all faulty keys.
     """

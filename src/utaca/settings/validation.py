@@ -21,7 +21,7 @@ from utaca.errors import UserError
 T = TypeVar("T")
 _MEANINGS, _INSTEAD = (
     yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    for name in ("schema.yaml", "models.yaml")
+    for name in ("schema.yaml", "validation.yaml")
 )
 
 # Python refuses to read numbers of thousands of digits.

@@ -15,11 +15,12 @@ from typing import Any
 
 import yaml
 
+from utaca import machine
 from utaca.data_files import sha256
 from utaca.errors import UserError
-from utaca.settings import machine, schema
+from utaca.settings import schema
 from utaca.settings.checks import build, digest, identity
-from utaca.settings.models import Faults
+from utaca.settings.validation import Faults
 
 CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")

@@ -1,4 +1,4 @@
-"""Processors, memory, disk and files of the machine, and settings for child processes; without heavy imports."""
+"""Processors, memory, GPUs and disk of the machine; without heavy imports."""
 
 import ctypes
 import fcntl
@@ -8,39 +8,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from threading import RLock
-from typing import IO, ParamSpec, TypeVar
+from typing import IO
 
 from utaca.errors import UserError
 
-P = ParamSpec("P")
-T = TypeVar("T")
-_TURN = RLock()
 _GROUP = Path("/proc/self/cgroup")
 _LIMITS = (
     ("^0::/(.*)$", "", "max", "current", "inactive_file"),
     (r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$", "memory", "limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
 )
 """For cgroup v2 and v1: line of a process's group, folder, files of limit and use, and the name of the files' cache."""
-
-
-def in_turn(work: Callable[P, T]) -> Callable[P, T]:
-    """Decorate ``work`` so that only one thread of this process at a time runs any of the functions so decorated.
-
-    PyTorch's settings of matrix products belong to the process, and passes of one model share the state of its modules:
-    without turns, the results of one thread would depend on other threads.
-    """
-
-    @wraps(work)
-    def alone(*args: P.args, **kwargs: P.kwargs) -> T:
-        with _TURN:
-            return work(*args, **kwargs)
-
-    return alone
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
@@ -79,59 +59,6 @@ def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
 def promised_gpu() -> bool:
     """Whether this process runs in a Slurm job with a GPU."""
     return os.environ.get("SLURM_GPUS_ON_NODE", "0") != "0"
-
-
-def check_paths(paths: Iterable[str | Path]) -> None:
-    """Raise :class:`UserError` if a path is not UTF-8 or has a brace, which marks a wildcard for Snakemake."""
-    for path in map(str, paths):
-        if re.search("[{}\ud800-\udfff]", path):
-            raise UserError(f"{path!r} has a brace in it, or is not UTF-8, which Snakemake cannot take; rename it")
-
-
-def share_source(source: Path) -> None:
-    """Let child processes import the package from the folder ``source``, before any installed version."""
-    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, dict.fromkeys([str(source.resolve()), *inherited])))
-
-
-def prose_files(path: str, left_out: dict[str, list[str]] | None = None) -> list[str]:
-    """Paths of the files of a corpus; ``path`` is a file, or a folder of .txt and .md files; if neither: no paths.
-
-    Links are followed; a file or folder that several links lead to is listed once. ``left_out`` receives the paths of
-    all other files and folders, by the reason for which they are left out.
-    """
-    if not path or os.path.isfile(path):
-        return [path] if path else []
-    found = []
-    seen = {os.path.realpath(path)}
-    for folder, *both in os.walk(Path(path), followlinks=True):
-        for names in both:
-            reasons = {name: _kept_out(os.path.join(folder, name), seen) for name in sorted(names)}
-            names[:] = [name for name, reason in reasons.items() if not reason]
-            for name, reason in reasons.items():
-                if reason and left_out is not None:
-                    left_out.setdefault(reason, []).append(os.path.join(folder, name))
-        found += [os.path.join(folder, name) for name in both[1]]
-    return sorted(found)
-
-
-UNREADABLE = "unreadable"
-
-
-def _kept_out(path: str, seen: set[str]) -> str:
-    """Why a file or folder is left out of a corpus, "" if it is not; adds its real path to ``seen``."""
-    name = os.path.basename(path)
-    real = os.path.realpath(path)
-    if name.startswith("."):
-        return "hidden"
-    if real in seen:
-        return "linked twice"
-    if not os.path.isfile(path) and not os.path.isdir(path):
-        return "no file"
-    seen.add(real)
-    if os.path.isfile(path) and not name.lower().endswith((".txt", ".md")):
-        return "neither .txt nor .md"
-    return "" if os.access(path, os.R_OK if os.path.isfile(path) else os.R_OK | os.X_OK) else UNREADABLE
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
