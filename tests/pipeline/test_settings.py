@@ -83,7 +83,7 @@ def test_what_is_written_goes_on_top_of_the_options(root: Path, line: str) -> No
 MISTAKES = r"""
 plan: {primary: utaca-K4-sub1 over no_detector-K4-sub1}
     => plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1
-suites: tiny_full => config key suites is of an earlier version; name operating points under points
+suites: tiny_full => unknown config key suites
 judge: {base_url: http://gpu7:8/v1}
     => judge.name is reference, which is the embedded endpoint's; name the server and its model, as in --config
     'judge={name: NAME, model: MODEL, base_url: URL}' or 'judge={use: gpt_oss_120b, base_url: URL}'

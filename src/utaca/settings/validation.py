@@ -19,10 +19,7 @@ from pydantic_core import PydanticCustomError
 from utaca.errors import UserError
 
 T = TypeVar("T")
-_MEANINGS, _INSTEAD = (
-    yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
-    for name in ("schema.yaml", "validation.yaml")
-)
+_MEANINGS = yaml.safe_load(Path(__file__).with_name("schema.yaml").read_text(encoding="utf-8"))
 
 # Python refuses to read numbers of thousands of digits.
 _WHOLE = re.compile(r"-?[0-9]{1,1000}")
@@ -116,9 +113,6 @@ def refuse(sentences: Iterable[str], *title: str) -> None:
 
 def unknown_key(path: str, names: Iterable[str]) -> str:
     """The sentence for a key that does not exist, with the most similar key that exists."""
-    for pattern, written in _INSTEAD.items():
-        if re.fullmatch(pattern, path):
-            return f"config key {path} is of an earlier version; {written}."
     where, _, key = path.rpartition(".")
     names = sorted(names)
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
