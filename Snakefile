@@ -81,17 +81,6 @@ rule tables:
     localrule: True
 
 
-# Every script runs in the one environment of the project, depends on the modules that it runs, and has its log and its
-# measurements in a place that the rule and its wildcards name.
-for each in workflow.rules:
-    if each.script:
-        each.conda_env = str(ROOT / "environment.yml")
-        each.set_params(code=code_of(each))
-        each.log_modifier = each.benchmark_modifier = workflow.modifier.path_modifier
-        each.set_log(f"logs/{SETTINGS.run}/{place_of(each)}.log")
-        each.benchmark = f"{OUT}/benchmarks/{place_of(each)}.tsv"
-
-
 # Other targets: all that a stage leaves.
 for target, made in STAGES.items():
 

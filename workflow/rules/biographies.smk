@@ -4,9 +4,16 @@
 rule draw_biographies:
     output:
         f"{OUT}/biographies/{{split}}.parquet",
+    log:
+        f"{LOGS}/draw_biographies/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/draw_biographies/{{split}}.tsv"
     wildcard_constraints:
         split="train|validation",
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("draw_biographies"),
         seed=SETTINGS.seed,
         number=lambda wildcards: size(wildcards.split).biographies,
     script:
@@ -19,8 +26,15 @@ rule write_biographies:
     output:
         biographies=f"{OUT}/biographies/test.parquet",
         usage=usage(f"{OUT}/biographies/test.parquet"),
+    log:
+        f"{LOGS}/write_biographies.log",
+    benchmark:
+        f"{BENCHMARKS}/write_biographies.tsv"
     retries: retries("writer")
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("write_biographies"),
         seed=SETTINGS.seed,
         number=SETTINGS.scale.test.biographies,
         people=SETTINGS.scale.test.people,
@@ -34,8 +48,15 @@ rule corpus:
         files=CORPUS_FILES,
     output:
         f"{OUT}/corpus.parquet",
+    log:
+        f"{LOGS}/corpus.log",
+    benchmark:
+        f"{BENCHMARKS}/corpus.tsv"
     retries: 2 if SETTINGS.corpus.source == "wikipedia" else 0
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("corpus"),
         seed=SETTINGS.seed,
         corpus=IDENTITY["corpus"],
         cache="results/corpus/cache",
@@ -49,9 +70,16 @@ rule fill:
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/documents/{{split}}.parquet",
+    log:
+        f"{LOGS}/fill/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/fill/{{split}}.tsv"
     wildcard_constraints:
         split="train|validation",
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("fill"),
         seed=SETTINGS.seed,
         tokens=lambda wildcards: size(wildcards.split).tokens,
         mean_tokens=lambda wildcards: size(wildcards.split).mean_tokens,
@@ -67,7 +95,14 @@ rule pad:
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/documents/test.parquet",
+    log:
+        f"{LOGS}/pad.log",
+    benchmark:
+        f"{BENCHMARKS}/pad.tsv"
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("pad"),
         seed=SETTINGS.seed,
         tokens=SETTINGS.scale.test.tokens,
         mean_tokens=SETTINGS.scale.test.mean_tokens,

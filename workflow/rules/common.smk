@@ -23,6 +23,8 @@ SPLITS = ("train", "validation", "test")
 KINDS = ("blocks", "methods")
 
 OUT = f"results/{SETTINGS.run}"
+LOGS = f"logs/{SETTINGS.run}"
+BENCHMARKS = f"{OUT}/benchmarks"
 LABELS = f"{OUT}/labels/{SETTINGS.labeller.name}"
 SCORES = f"{OUT}/scores/{SETTINGS.judge.name}"
 REPORT = f"results/tables/{SETTINGS.run}.html"
@@ -394,14 +396,6 @@ LINKS = {f"Answers of the {x} split, token by token": path for x, path in VIEWS.
 # Of every rule
 
 
-def place_of(rule):
-    """Where a rule's jobs have their logs and measurements: its name, whoever labels or judges, and its wildcards."""
-    made = str(rule.output[0]) if rule.output else ""
-    roles = [SETTINGS.labeller.name] * made.startswith(LABELS) + [SETTINGS.judge.name] * made.startswith(SCORES)
-    parts = [rule.name, *roles, "-".join(f"{{{name}}}" for name in re.findall(r"{(\w+)", made))]
-    return "/".join(filter(None, parts))
-
-
 def measures(signals):
     """The modules of signals."""
     return [f"utaca.detection.signals.{name}" for name in signals]
@@ -432,12 +426,13 @@ def codes(script, points):
     return {point.label: code(ROOT / "workflow" / "scripts" / script, SOURCE, *decoded_by([point])) for point in points}
 
 
-def code_of(rule):
-    """Digest of the modules that a rule's script runs."""
-    script, loaded = ROOT / "workflow" / "scripts" / Path(rule.script).name, LOADED.get(rule.name)
+def code_of(rule, script=None):
+    """Digest of the modules that a rule's script runs; by default the script is called as the rule is."""
+    path = ROOT / "workflow" / "scripts" / (script or f"{rule}.py")
+    loaded = LOADED.get(rule)
     if loaded is None:
-        return code(script, SOURCE)
-    return lambda wildcards: code(script, SOURCE, *loaded(wildcards))
+        return code(path, SOURCE)
+    return lambda wildcards: code(path, SOURCE, *loaded(wildcards))
 
 
 STAGES = {

@@ -7,9 +7,16 @@ rule train_detector:
     output:
         models=expand(SEED, n=SEEDS, file="model.safetensors", allow_missing=True),
         curves=expand(SEED, n=SEEDS, file="curve.csv", allow_missing=True),
+    log:
+        f"{LOGS}/train_detector/{{variant}}.log",
+    benchmark:
+        f"{BENCHMARKS}/train_detector/{{variant}}.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **learns("train", "validation"),
     params:
+        code=code_of("train_detector"),
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
         taken=lambda wildcards: TAKEN.get(SETTINGS.detectors[wildcards.variant].start),
         steps=SETTINGS.scale.detector_steps,
@@ -27,9 +34,16 @@ rule detect:
         validation_labels=f"{LABELS}/validation.parquet",
     output:
         f"{OUT}/detections/{{split}}.parquet",
+    log:
+        f"{LOGS}/detect/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/detect/{{split}}.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **learns("test", "validation"),
     params:
+        code=code_of("detect"),
         variants=list(DETECTORS),
         taken=TAKEN,
         main=SETTINGS.detector,

@@ -11,11 +11,18 @@ rule generate:
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
+    log:
+        f"{LOGS}/generate/{{split}}-{{kind}}-{{shard}}.log",
+    benchmark:
+        f"{BENCHMARKS}/generate/{{split}}-{{kind}}-{{shard}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: split_work(wildcards.split, POINTS[wildcards.split, wildcards.kind])),
     params:
+        code=code_of("generate"),
         reader=lambda wildcards: READERS[wildcards.kind],
         points=lambda wildcards: [as_written(point) for point in POINTS[wildcards.split, wildcards.kind]],
         methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
@@ -38,9 +45,16 @@ rule replay:
         detector=trigger_files(REPLAYED),
     output:
         REPLAYS,
+    log:
+        f"{LOGS}/replay.log",
+    benchmark:
+        f"{BENCHMARKS}/replay.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: split_work("test", REPLAYED)),
     params:
+        code=code_of("replay"),
         reader=READER,
         points=[as_written(point) for point in REPLAYED],
         triggers=triggers(REPLAYED),
@@ -61,9 +75,16 @@ rule time_answers:
         detectors=trigger_files(SETTINGS.timed),
     output:
         TIMED,
+    log:
+        f"{LOGS}/time_answers.log",
+    benchmark:
+        f"{BENCHMARKS}/time_answers.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: split_work("test", SETTINGS.timed)),
     params:
+        code=code_of("time_answers"),
         reader=READER,
         points=[as_written(point) for point in SETTINGS.timed],
         triggers=triggers(SETTINGS.timed),

@@ -8,10 +8,17 @@ rule label:
     output:
         labels=UNCORRECTED,
         usage=usage(UNCORRECTED),
+    log:
+        f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.log",
+    benchmark:
+        f"{BENCHMARKS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
     retries: retries("labeller")
+    conda:
+        "../../environment.yml"
     resources:
         labelling=1,
     params:
+        code=code_of("label"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label.py"
@@ -23,8 +30,15 @@ rule correct_labels:
         sheet=there(SHEETS["labels"]),
     output:
         f"{LABELS}/{{split}}.parquet",
+    log:
+        f"{LOGS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/correct_labels/{SETTINGS.labeller.name}/{{split}}.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("correct_labels"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/correct_labels.py"
@@ -39,8 +53,15 @@ rule label_traces:
     output:
         labels=f"{LABELS}/traces/{{split}}.parquet",
         usage=usage(f"{LABELS}/traces/{{split}}.parquet"),
+    log:
+        f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
     retries: retries("labeller")
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("label_traces"),
         labeller=IDENTITY["labeller"],
         points=lambda wildcards: SETTINGS.tried(wildcards.split),
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
@@ -55,8 +76,15 @@ rule score:
     output:
         scores=f"{SCORES}/{{split}}/{{kind}}.parquet",
         usage=usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
+    log:
+        f"{LOGS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.log",
+    benchmark:
+        f"{BENCHMARKS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
     retries: retries("judge")
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("score"),
         judge=IDENTITY["judge"],
     script:
         "../scripts/score.py"
@@ -69,8 +97,15 @@ rule score_replays:
     output:
         scores=REPLAY_SCORES,
         usage=usage(REPLAY_SCORES),
+    log:
+        f"{LOGS}/score_replays/{SETTINGS.judge.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/score_replays/{SETTINGS.judge.name}.tsv"
     retries: retries("judge")
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("score_replays"),
         judge=IDENTITY["judge"],
     script:
         "../scripts/score_replays.py"
@@ -82,8 +117,15 @@ rule review_labels:
         documents=[f"{OUT}/documents/{split}.parquet" for split in SPLITS],
     output:
         f"{LABELS}/review.html",
+    log:
+        f"{LOGS}/review_labels/{SETTINGS.labeller.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_labels/{SETTINGS.labeller.name}.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("review_labels"),
         labels={split: shards(UNCORRECTED, split) for split in SPLITS},
         caption=CAPTION,
         labeller=IDENTITY["labeller"],
@@ -97,8 +139,15 @@ rule review_scores:
         documents=f"{OUT}/documents/test.parquet",
     output:
         f"{SCORES}/review.html",
+    log:
+        f"{LOGS}/review_scores/{SETTINGS.judge.name}.log",
+    benchmark:
+        f"{BENCHMARKS}/review_scores/{SETTINGS.judge.name}.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("review_scores"),
         caption=CAPTION,
         judge=IDENTITY["judge"],
     script:

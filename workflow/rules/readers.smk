@@ -5,8 +5,15 @@
 rule public_reader:
     output:
         update("data/readers/{file}.gguf"),
+    log:
+        f"{LOGS}/public_reader/{{file}}.log",
+    benchmark:
+        f"{BENCHMARKS}/public_reader/{{file}}.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("public_reader"),
         sha256=lambda wildcards, output: public.entry(output[0]) and public.entry(output[0]).sha256,
     script:
         "../scripts/public_reader.py"
@@ -16,6 +23,14 @@ rule public_reader:
 rule readers:
     input:
         READER_FILES,
+    log:
+        f"{LOGS}/readers.log",
+    benchmark:
+        f"{BENCHMARKS}/readers.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        code=code_of("readers"),
     script:
         "../scripts/readers.py"

@@ -9,9 +9,16 @@ for kind, endings in ENDINGS.items():
             unpack(lambda wildcards: made_from(wildcards.entry)),
         output:
             multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings)),
+        log:
+            f"{LOGS}/{kind}/{{entry}}.log",
+        benchmark:
+            f"{BENCHMARKS}/{kind}/{{entry}}.tsv"
         wildcard_constraints:
             entry="|".join(name for name, entry in ENTRIES.items() if entry.kind == kind),
+        conda:
+            "../../environment.yml"
         params:
+            code=code_of(kind, "table.py"),
             shown=lambda wildcards: shown(wildcards.entry),
         script:
             "../scripts/table.py"
@@ -27,7 +34,14 @@ rule view_traces:
         tokenizer=TOKENIZER_FILES,
     output:
         f"{OUT}/traces/{{split}}.html",
+    log:
+        f"{LOGS}/view_traces/{{split}}.log",
+    benchmark:
+        f"{BENCHMARKS}/view_traces/{{split}}.tsv"
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("view_traces"),
         caption=CAPTION,
         memory=READER["memory"],
     script:
@@ -42,8 +56,15 @@ rule report:
         links=list(LINKS.values()),
     output:
         REPORT,
+    log:
+        f"{LOGS}/report.log",
+    benchmark:
+        f"{BENCHMARKS}/report.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("report"),
         identity=IDENTITY,
         links=LINKS,
         texts=[(entry.title, entry.theme, entry.caption) for entry in TABLES.values()],

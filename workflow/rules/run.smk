@@ -5,9 +5,16 @@
 rule run_config:
     output:
         f"{OUT}/run.yaml",
+    log:
+        f"{LOGS}/run_config.log",
+    benchmark:
+        f"{BENCHMARKS}/run_config.tsv"
     priority: 100
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("run_config"),
         config=IDENTITY,
     script:
         "../scripts/run_config.py"
@@ -21,6 +28,14 @@ rule manifest:
         results=RESULTS,
     output:
         f"{OUT}/manifest.json",
+    log:
+        f"{LOGS}/manifest.log",
+    benchmark:
+        f"{BENCHMARKS}/manifest.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        code=code_of("manifest"),
     script:
         "../scripts/manifest.py"

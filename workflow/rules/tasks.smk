@@ -8,7 +8,14 @@ rule task_examples:
         corpus=lambda wildcards: task_corpus(wildcards.task),
     output:
         f"{OUT}/tasks/{{task}}/examples.parquet",
+    log:
+        f"{LOGS}/task_examples/{{task}}.log",
+    benchmark:
+        f"{BENCHMARKS}/task_examples/{{task}}.tsv"
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("task_examples"),
         set=lambda wildcards: task(wildcards.task),
         declared=lambda wildcards: declared(wildcards.task),
         path=SETTINGS.tasks.path,
@@ -26,11 +33,18 @@ rule task_answers:
     output:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
         traces=f"{OUT}/tasks/{{task}}/traces.parquet",
+    log:
+        f"{LOGS}/task_answers/{{task}}.log",
+    benchmark:
+        f"{BENCHMARKS}/task_answers/{{task}}.tsv"
     # Long jobs first, lest one is left alone at the end.
     priority: 1
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
+        code=code_of("task_answers"),
         task=lambda wildcards: task(wildcards.task)["task"],
         declared=lambda wildcards: declared(wildcards.task),
         reader=lambda wildcards: task_reader(wildcards.task),
@@ -50,8 +64,15 @@ rule task_scores:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
     output:
         f"{OUT}/tasks/{{task}}/scores.parquet",
+    log:
+        f"{LOGS}/task_scores/{{task}}.log",
+    benchmark:
+        f"{BENCHMARKS}/task_scores/{{task}}.tsv"
     localrule: True
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("task_scores"),
         task=lambda wildcards: task(wildcards.task)["task"],
         declared=lambda wildcards: declared(wildcards.task),
     script:
@@ -64,9 +85,16 @@ rule task_trajectories:
         reader=READER_FILES,
     output:
         f"{OUT}/tasks/{{task}}/trajectories.parquet",
+    log:
+        f"{LOGS}/task_trajectories/{{task}}.log",
+    benchmark:
+        f"{BENCHMARKS}/task_trajectories/{{task}}.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: task_work(wildcards.task)),
     params:
+        code=code_of("task_trajectories"),
         task=lambda wildcards: task(wildcards.task)["task"],
         declared=lambda wildcards: declared(wildcards.task),
         reader=lambda wildcards: task_reader(wildcards.task),
@@ -86,8 +114,15 @@ rule label_tasks:
     output:
         labels=f"{LABELS}/tasks/{{task}}.parquet",
         usage=usage(f"{LABELS}/tasks/{{task}}.parquet"),
+    log:
+        f"{LOGS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.log",
+    benchmark:
+        f"{BENCHMARKS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
     retries: retries("labeller")
+    conda:
+        "../../environment.yml"
     params:
+        code=code_of("label_tasks"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label_tasks.py"

@@ -7,9 +7,16 @@ rule decode_trajectories:
         reader=READER_FILES,
     output:
         TRAJECTORIES,
+    log:
+        f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
+    benchmark:
+        f"{BENCHMARKS}/decode_trajectories/{{split}}-{{shard}}.tsv"
+    conda:
+        "../../environment.yml"
     resources:
         **decodes(lambda wildcards: split_work(wildcards.split)),
     params:
+        code=code_of("decode_trajectories"),
         reader=READER,
         shards=lambda wildcards: size(wildcards.split).shards,
         together=SETTINGS.generation.together,
