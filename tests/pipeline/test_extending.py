@@ -356,7 +356,7 @@ def test_a_file_that_does_not_load_is_named_before_the_first_job(tmp_path: Path)
     source = tmp_path / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "data").symlink_to(ROOT / "data")
-    script = "from utaca import preflight; from utaca.errors import UserError\ntry: preflight._methods(None)\n"
+    script = "from utaca.runs import preflight; from utaca.errors import UserError\ntry: preflight._methods(None)\n"
     script += "except UserError as error: print(error)"
     environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     for folder, text, said in (

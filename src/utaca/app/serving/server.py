@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
         self.metrics = Metrics(self.worker)
         self.created = int(time.time())
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
-        shown = {"budget": self.choice.options["budget"], "trigger": self.choice.trigger, "note": self.choice.note}
+        shown = {"budget": self.choice.options["budget"], "trigger": str(self.choice.trigger), "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
         self._sockets = bound(settings.host, settings.port) if sockets is None else list(sockets)
         self.local = all(is_loopback(each.getsockname()[0]) for each in self._sockets)
