@@ -131,7 +131,7 @@ class PointResult:
         if self.detector or self.trigger is None or self.trigger.value is None:
             return self.detector
         word = "witness" if self.trigger.kind == "agreement" else self.trigger.kind
-        return f"{word} {self.trigger.value:g}"
+        return f"{word} {self.trigger.value}"
 
     @property
     def in_paper(self) -> bool:

@@ -39,7 +39,11 @@ class TriggerSetting:
     def __str__(self) -> str:
         if self.kind == "detector":
             return str(self.value)
-        return self.kind if self.value is None else f"{self.kind}.{self.value:g}"
+        if self.value is None:
+            return self.kind
+        # Never as 1e+06.
+        number = f"{self.value:.9f}".rstrip("0").rstrip(".") if isinstance(self.value, float) else str(self.value)
+        return f"{self.kind}.{number}"
 
 
 def parse(text: str) -> TriggerSetting:
