@@ -1,7 +1,6 @@
 """The report page, and what a run took."""
 
 import re
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from configs import point, reference_config
 
 from utaca.errors import UserError
 from utaca.records import trajectory_schema, write
-from utaca.reporting import render, report
+from utaca.reporting import report
 from utaca.reporting.registry import TableEntry
-from utaca.reporting.table import Table, save
+from utaca.reporting.table import Content, ShownColumn, Table, save
 from utaca.reporting.tables import resources
 from utaca.settings import schema
 
@@ -52,28 +51,29 @@ REGISTRY = {
         ("never", "Never made", "methods"),
     )
 }
-REST = {"rest": {"title": "Rest", "meaning": "What is <left>."}}
-REGISTRY["test"] = replace(REGISTRY["test"], columns=["cas_pct", "+rest"], columns_here=REST)
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"></svg>'
 
 
 def made(folder: Path) -> list[Path]:
     """Files of tables, one of which a hostile model filled and one says nothing, and of figures."""
-    header, rows = ["Method | setting", "CAS %"], [[WRITTEN, "12.3 [1.0, 20.0]"], ["a\\b|c", "–"]]
-    caption = f"Caption. {WRITTEN}\n{render.RUN}reader tiny; 3 documents."
-    whole = ([*header, "Rest"], [[*row, "7"] for row in rows], "Of the rest.")
-    texts = {
-        "test": render.markdown("Generation, test", caption, header, rows, whole=whole),
-        "verdict": render.markdown(
-            "Against", "C.", ["Point"], [["x"]], lead=f"**UT-ACA loses.** {WRITTEN}\nAnd so on."
-        ),
-        "zebra": render.markdown("Zebra", "Stripes.", ["a", "b"], [["1", "2"]]),
-        "human": render.markdown(
-            "Human", "C.", ["Point", "Scored", "paper CAS %"], [["all", "no human scores", "74.6"]]
-        ),
+    columns = [
+        ShownColumn("Method | setting"),
+        ShownColumn("CAS %", "Conceptual accuracy by the judge; failed judgements left out.", numeric=True),
+        ShownColumn("Rest", "What is <left>.", numeric=True, folded=True),
+    ]
+    rows = [[WRITTEN, "12.3 [1.0, 20.0]", "7"], ["a\\b|c", "–", "7"]]
+    run = "Run: reader tiny; 3 documents."
+    caption = ["Caption.", WRITTEN]
+    lead = [f"**UT-ACA loses.** {WRITTEN}", "And so on."]
+    paper = [ShownColumn("Point"), ShownColumn("Scored"), ShownColumn("paper CAS %", paper=True)]
+    contents = {
+        "test": Content("Generation, test", columns, rows, caption=caption, run=run, notes=["Of the rest."]),
+        "verdict": Content("Against", [ShownColumn("Point")], [["x"]], lead, ["C."]),
+        "zebra": Content("Zebra", [ShownColumn("a"), ShownColumn("b")], [["1", "2"]], caption=["Stripes."]),
+        "human": Content("Human", paper, [["all", "no human scores", "74.6"]], caption=["C."]),
     }
-    for name, text in texts.items():
-        (folder / f"{name}.md").write_text(text, "utf-8")
+    for name, content in contents.items():
+        (folder / f"{name}.json").write_text(content.json(), "utf-8")
     (folder / "test.csv").write_text("x\n")
     for name in ("differences", "curves", "budget", "margins"):
         (folder / f"{name}.svg").write_text(SVG)
@@ -123,9 +123,9 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     (start,) = re.findall("<details[^>]*><summary>Human: nothing in this run", html)
     assert start.startswith('<details class="empty">')
     assert html.index("UT-ACA loses") < html.index('id="differences"') < html.index("<dt>CAS") < html.index('"test"')
-    with pytest.raises(UserError, match=r"none\.md does not exist"):
-        report.page([tmp_path / "none.md"], {}, config, tmp_path)
-    (zebra,) = (path for path in files if path.name == "zebra.md")
+    with pytest.raises(UserError, match=r"none\.json does not exist"):
+        report.page([tmp_path / "none.json"], {}, config, tmp_path)
+    (zebra,) = (path for path in files if path.name == "zebra.json")
     config.scale.test.people, config.reader.path = "ours.jsonl", "data/readers/ours"
     assert "small model that ships" in html
     html = report.page([zebra], {}, config, tmp_path)

@@ -181,7 +181,7 @@ def test_detection_table(detections, config):
     assert rows[2][:2] == ["Evidential Mass (not run)", render.MISSING]
     assert rows[2][header.index("paper Recall P %")] == "60.04"
     assert all("[" in rows[place][1] for place in (0, 4))
-    assert "synthetic prose" in shown.caption
+    assert "synthetic prose" in shown.run
 
 
 def test_detection_by_budget(detections, config):
@@ -425,7 +425,7 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     make("curves", {"curve_table": files[:1]}, config, tmp_path / "figures")
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".csv", ".png", ".svg"}
     assert read_frame(files[0])["cas_pct"].dtype == np.float64
-    brief, _, whole = files[1].read_text("utf-8").partition(render.DETAILS)
+    brief, _, whole = files[1].read_text("utf-8").partition("<details>")
     assert "| Method | Setting | mTokens | mTokens with all passes | Attended | mTime_tok s | CAS % |" in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole

@@ -215,7 +215,7 @@ def test_labels_table_without_a_sheet_has_a_row_for_each_condition_of_evidence(t
     given = {"d2": [0, 1], "d2/partial": [0, 2], "d3/missing": [2, 2]}
     test = table(*(answer(name, [" Golf", " club"], labels) for name, labels in given.items()))
     made = Table.of("labels", labels_of(tmp_path, {"train": LABELS, "test": test}, None), CONFIG)
-    assert all(text in made.caption for text in ("no corrections yet", "; 4 documents;"))
+    assert all(text in made.caption + made.run for text in ("no corrections yet", "; 4 documents;"))
     assert "Cohen's kappa" not in made.cells()[0], "a column of dashes is left out"
     frame = made.frame.set_index("split")
     conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]

@@ -25,7 +25,7 @@ MARKS = {
     "infllm": Mark("#d55e00", "s"),
     "agreement": Mark("#009e73", "^"),
     "no_detector": Mark("#a6761d", "X"),
-    "margin": Mark("#cc79a7", "v"),
+    "margin": Mark("#c06a9a", "v"),
     "other": Mark("#767676", "D"),
 }
 """Marks by family of points (:attr:`utaca.reporting.results.PointResult.family`)."""

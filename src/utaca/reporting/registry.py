@@ -14,7 +14,7 @@ Files = Mapping[str, Sequence[str]]
 """The files that a table is made from, by their names in the workflow (``made_from``)."""
 TWO_WAY = "two_way"
 """The detector variant of two classes, which the paper holds against three."""
-ENDINGS = {"table": ("csv", "md", "tex"), "figure": ("csv", "png", "svg")}
+ENDINGS = {"table": ("csv", "md", "tex", "json"), "figure": ("csv", "png", "svg")}
 
 
 def data(name: str) -> dict[str, Any]:

@@ -11,10 +11,6 @@ import pandas as pd
 from utaca.reporting.registry import data
 
 MISSING = "–"
-RUN = "Run: "
-"""Start of the paragraph of a caption that describes the run."""
-DETAILS = "<details>"
-"""Start of the folded part of a Markdown file, with all columns of the table."""
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
 
@@ -77,7 +73,7 @@ def markdown(
     """
     blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
     if whole is not None:
-        summary = f"{DETAILS}<summary>All {len(whole[0])} columns</summary>"
+        summary = f"<details><summary>All {len(whole[0])} columns</summary>"
         blocks += [summary, grid(*whole[:2]), *whole[2].splitlines(), "</details>"]
     return "\n\n".join(blocks) + "\n"
 

@@ -1,28 +1,26 @@
 """The report of a run: one page with the verdict, tables and figures, without scripts or network access.
 
-The template is ``report.html``. Tables are read from their Markdown files, so that each is shown as it is in the
-results; figures are embedded.
+The template is ``report.html``. Tables are read from their JSON files, which hold the cells as text; figures are
+embedded.
 """
 
 import base64
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from html import escape
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
+from markupsafe import Markup
 
 from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
 from utaca.reporting.paper_tables import targets
 from utaca.reporting.registry import TableEntry
-from utaca.reporting.render import DETAILS, RUN
-from utaca.reporting.table import columns_of, whole_text
+from utaca.reporting.table import read_content, whole_text
 from utaca.reporting.words import what_is_synthetic
 from utaca.settings import schema
 
@@ -37,39 +35,24 @@ THEMES: Mapping[str, str] = {
     "resources": "Resources",
     "": "More",
 }
-_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
-_FIGURE = re.compile(r"[1-9]")
-_CELLS = re.compile(r"(?<!\\) \| ")
+_MARKDOWN = MarkdownIt("commonmark", {"html": False})
 
 
 class ReportItem:
-    """A table, a figure or both of one name: its files by extension, and the HTML of its parts.
-
-    ``lead`` is the text above the table, ``table`` the table and its caption, ``summary`` and ``whole`` the heading and
-    the content of the folded table with all columns.
-    """
+    """A table, a figure or both of one name: its files by extension, the table's content, the figure as an image."""
 
     def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
         self.name = name
         self.files = files
-        text = whole_text(files["md"]) if "md" in files else ""
-        heading = next((line for line in text.splitlines() if line.startswith("#")), "").lstrip("#").strip()
-        self.title = heading or (entry.title if entry else name.replace("_", " ").capitalize())
+        self.content = read_content(files["json"]) if "json" in files else None
+        named = entry.title if entry else name.replace("_", " ").capitalize()
+        self.title = self.content.title if self.content else named
         self.theme = entry.theme if entry else ""
         self.caption = entry.caption if entry else ""
         # Embedded as an image, a figure cannot clash with the ids and styles of the page.
         drawn = whole_text(files["svg"], "</svg>") if "svg" in files else ""
         self.image = base64.b64encode(drawn.encode()).decode()
-        brief, _, folded = text.partition(f"\n{DETAILS}")
-        meanings = {column.title: column.meaning for column in columns_of(entry).values()} if entry else {}
-        blocks = list(_blocks(brief, meanings))
-        place = next((number for number, block in enumerate(blocks) if block.startswith("<div")), len(blocks))
-        self.lead = "".join(blocks[:place])
-        self.table = "".join(blocks[place:])
-        summary, _, rest = folded.partition("\n")
-        self.summary = summary.removeprefix("<summary>").removesuffix("</summary>")
-        self.whole = "".join(_blocks(rest, meanings))
-        self.is_empty = bool(self.table) and _is_empty(brief)
+        self.is_empty = bool(self.content and self.content.empty)
 
 
 def page(
@@ -100,6 +83,7 @@ def page(
             anchor = "theme-" + re.sub(r"[^a-z]", "-", title.lower())
             themes.append({"title": title, "anchor": anchor, "parts": of_theme})
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters["inline"] = lambda text: Markup(_MARKDOWN.renderInline(text))
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
     html = template.render(
         run=run,
@@ -127,34 +111,3 @@ def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[
         named.setdefault(path.stem, {})[path.suffix[1:]] = path
     order = [name for name in {**registry, **named} if name in named]
     return {name: ReportItem(name, named[name], registry.get(name)) for name in order}
-
-
-def _blocks(text: str, meanings: Mapping[str, str]) -> Iterator[str]:
-    """Paragraphs and tables of Markdown as HTML, without headings and the paragraph on the run.
-
-    The tooltip of a column is the meaning of the column's title in ``meanings``.
-    """
-    for block in text.split("\n\n"):
-        if not block.strip() or block.startswith(("#", RUN, "</details>")):
-            continue
-        tokens = _MARKDOWN.parse(block)
-        if tokens[0].type == "paragraph_open":
-            tokens[0].attrSet("class", "caption")
-        for head, cell in pairwise(tokens):
-            if head.type == "th_open" and (meaning := meanings.get(cell.content)):
-                head.attrSet("title", meaning)
-        html = _MARKDOWN.renderer.render(tokens, _MARKDOWN.options, {})
-        if tokens[0].type == "table_open":
-            # A table scrolls within the page, also by keyboard; method and setting stay in sight.
-            first, second = ([token.content for token in tokens if token.type == "inline"] + [""])[:2]
-            kind = ' class="two"' if second == "Setting" else ""
-            html = html.replace("<table>", f"<table{kind}>", 1)
-            html = f'<div class="scroll" role="region" aria-label="{escape(first)}" tabindex="0">{html}</div>'
-        yield html
-
-
-def _is_empty(text: str) -> bool:
-    """Whether a Markdown table has no figure other than 0 outside its first column and the paper's columns."""
-    header, _, *rows = (_CELLS.split(line) for line in text.splitlines() if line.startswith("|"))
-    of_run = [place for place, title in enumerate(header) if place and not title.startswith("paper")]
-    return not any(_FIGURE.search(row[place]) for row in rows for place in of_run)

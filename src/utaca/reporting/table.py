@@ -7,8 +7,10 @@ that is shown has its title, decimals and meaning in ``columns.yaml``.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from io import StringIO
@@ -27,6 +29,7 @@ from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_
 from utaca.settings import schema
 
 NOT_RUN = "not run"
+_FIGURE = re.compile(r"[1-9]")
 
 
 def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str = "", **words: object) -> pd.DataFrame:
@@ -104,8 +107,8 @@ endpoint, a number of scored attributes, an operating point by its label, a dete
 class Table:
     """A table: ``frame`` has all figures, ``columns`` has the columns that are shown, by name.
 
-    ``lead`` stands above the table, ``caption`` below it, ``notes`` below the table with all columns; each line of
-    these texts is a paragraph.
+    ``lead`` stands above the table, ``caption`` below it and then ``run``, what was run; ``notes`` stand below the
+    table with all columns. Each line of these texts is a paragraph.
     """
 
     name: str
@@ -115,6 +118,7 @@ class Table:
     columns: Mapping[str, Column]
     config: schema.Config
     lead: str = ""
+    run: str = ""
     notes: str = ""
 
     @classmethod
@@ -132,12 +136,13 @@ class Table:
         if any(name.startswith("paper_") for name in shown):
             same = "same reader model, other data" if words["reader"] == config.reader.name else "other model and data"
             caption += f" Paper: its figure with {paper.NAMES[words['reader']]}, {same}."
+        run = ""
         if entry.role:
             seeds = words["seeds"] or seeds_in_words(config)
-            caption += f"\n{run_in_words(config, entry.role)}; {words['n_documents']} documents; {seeds}; "
-            caption += intervals_in_words(config)
+            parts = [run_in_words(config, entry.role), f"{words['n_documents']} documents", seeds]
+            run = "; ".join([*parts, intervals_in_words(config)])
         notes = "\n".join(_filled(line, words) for line in entry.notes.splitlines())
-        return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), notes)
+        return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), run, notes)
 
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
         """Titles and rows as text, with or without folded columns."""
@@ -147,6 +152,65 @@ class Table:
             for row in self.frame.to_dict("records")
         ]
         return [column.title for column in shown.values()], rows
+
+    def content(self) -> Content:
+        """What pages show of the table."""
+        titles, rows = self.cells()
+        columns = [
+            ShownColumn(title, column.meaning, numeric, column.folded, name.startswith("paper_"))
+            for title, (name, column), numeric in zip(
+                titles, self.columns.items(), render.numeric(titles, rows), strict=True
+            )
+        ]
+        texts = (self.lead.splitlines(), self.caption.splitlines(), self.run, self.notes.splitlines())
+        return Content(self.title, columns, rows, *texts)
+
+
+@dataclass(frozen=True)
+class ShownColumn:
+    """A column as pages show it; ``numeric``: aligned right, ``folded``: only among all columns, ``paper``: the
+    paper's."""
+
+    title: str
+    meaning: str = ""
+    numeric: bool = False
+    folded: bool = False
+    paper: bool = False
+
+
+@dataclass(frozen=True)
+class Content:
+    """A table as pages show it: cells as text, all columns among them, and paragraphs; see :class:`Table`."""
+
+    title: str
+    columns: list[ShownColumn]
+    rows: list[list[str]]
+    lead: list[str] = field(default_factory=list)
+    caption: list[str] = field(default_factory=list)
+    run: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        """Whether no figure but 0 stands outside the first column and the paper's columns."""
+        of_run = [place for place, column in enumerate(self.columns) if place and not column.paper]
+        return not any(_FIGURE.search(row[place]) for row in self.rows for place in of_run)
+
+    def places(self, *, folded: bool) -> list[int]:
+        """Places of the columns that are shown, with or without the folded ones."""
+        return [place for place, column in enumerate(self.columns) if folded or not column.folded]
+
+    def json(self) -> str:
+        """The content of the file that pages read."""
+        return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
+
+
+def read_content(path: str | Path) -> Content:
+    """What a table's JSON file holds; raises :class:`UserError` if it is missing or cut off."""
+    text = whole_text(path, "}\n")
+    with reading(path, "table or figure"):
+        about = json.loads(text)
+        return Content(**about | {"columns": [ShownColumn(**column) for column in about["columns"]]})
 
 
 def _filled(text: str, words: Mapping[str, Any]) -> str:
@@ -168,13 +232,15 @@ def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) ->
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:
-    """Write ``{name}.csv``, ``.md`` and ``.tex`` into a folder."""
+    """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder."""
     header, rows = table.cells(folded=False)
     whole = (*table.cells(), table.notes) if any(column.folded for column in table.columns.values()) else None
+    caption = "\n".join(filter(None, [table.caption, table.run]))
     texts = {
         "csv": _csv(table.frame),
-        "md": render.markdown(table.title, table.caption, header, rows, lead=table.lead, whole=whole),
-        "tex": render.latex(table.name, table.caption, header, rows),
+        "md": render.markdown(table.title, caption, header, rows, lead=table.lead, whole=whole),
+        "tex": render.latex(table.name, caption, header, rows),
+        "json": table.content().json(),
     }
     return [_write(Path(folder) / f"{table.name}.{extension}", text) for extension, text in texts.items()]
 

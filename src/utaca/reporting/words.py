@@ -1,7 +1,7 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
 from utaca.machine import chosen_dtype
-from utaca.reporting import render, statistics
+from utaca.reporting import statistics
 from utaca.settings import schema
 
 _SMALLEST = "smoke"
@@ -59,7 +59,7 @@ def seeds_in_words(config: schema.Config) -> str:
 def run_in_words(config: schema.Config, role: str) -> str:
     """The paragraph on the run: reader, corpus, the endpoint of ``role`` and the scale."""
     return (
-        f"{render.RUN}reader {reader_in_words(config.reader)}; test documents padded with "
+        f"Run: reader {reader_in_words(config.reader)}; test documents padded with "
         f"{corpus_in_words(config)}; {role} {endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
         f"{' (the smallest, its figures mean nothing)' if config.scale.name == _SMALLEST else ''}"
     )
