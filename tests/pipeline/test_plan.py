@@ -9,8 +9,9 @@ import pytest
 from configs import planned
 
 from utaca.errors import UserError
-from utaca.reporting.registry import ENTRIES
+from utaca.reporting.registry import ENTRIES, WHEN
 from utaca.reporting.table import columns, columns_of
+from utaca.runs.compose import groups, points_of
 from utaca.sizes import Model, Sizes
 
 
@@ -74,6 +75,20 @@ def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: 
     }.items():
         with pytest.raises(UserError, match=said):
             plan.check_targets([target])
+
+
+def test_a_hint_names_the_readers_own_group_of_points(root: Path) -> None:
+    known = groups(root)["points"]
+    for reader, base, full, methods in (
+        ("tiny", "tiny", "points=tiny_full", "points=methods_tiny"),
+        ("qwen2_7b", "qwen", "points=qwen_full", "points=methods_qwen"),
+        ("llama31_8b", "llama", "points=llama_full", "points=methods"),
+        ("qwen25_coder_1_5b", "public", "", "points=methods"),
+        ("mine", "llama", "points=llama_full", "points=methods"),
+    ):
+        assert points_of(reader, root) == base
+        found = [WHEN[name].option(base, known) for name in ("on_test", "sweep", "methods")]
+        assert found == [f"points={base}", full, methods]
 
 
 # What jobs ask of a cluster

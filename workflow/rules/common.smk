@@ -11,6 +11,8 @@ from utaca.settings.checks import ROLES, SHARED_FOLDERS, identity, load
 from utaca.machine import gpus
 from utaca.prose_files import prose_files
 from utaca.runs.code_digest import code
+from utaca.runs.compose import groups as option_groups
+from utaca.runs.compose import points_of as points_of_reader
 from utaca.settings.triggers import as_written
 from utaca.sizes import FACTS, Work, shown_bytes
 from utaca.tasks.registry import TASKS, paths_of
@@ -501,8 +503,9 @@ def check_targets(targets):
             raise UserError(f"{target} is no table of this project; {hint}")
         if name and name[1] not in TABLES:
             when = WHEN[ENTRIES[name[1]].when]
-            option = when.option(SETTINGS.reader.name)
-            raise UserError(f"{target} needs {when.needs}: snakemake --cores all {target} --config {option}")
+            option = when.option(points_of_reader(SETTINGS.reader.name, ROOT), option_groups(ROOT)["points"])
+            command = f"snakemake --cores all {target} --config {option}"
+            raise UserError(f"{target} needs {when.needs}: {command if option else 'name them under decode'}")
         found = re.match(r"results/(?:tables/([^/{]+)\.html|([^/{]+)/)", target)
         run = found and (found[1] or found[2])
         if run and run not in (SETTINGS.run, *SHARED_FOLDERS):

@@ -1,6 +1,6 @@
 """Every table and figure of a run, as declared in ``tables.yaml`` or in the module of a table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -30,11 +30,16 @@ class When:
     needs: str = ""
     add: str = ""
 
-    def option(self, reader: str) -> str:
-        """The command-line options to add, with the names of the reader's groups of points."""
-        base = {"tiny": "tiny", "qwen2_7b": "qwen"}.get(reader, "llama")
-        methods = "methods" if base == "llama" else f"methods_{base}"
-        return self.add.replace("{base}", base).replace("{full}", f"{base}_full").replace("{methods}", methods)
+    def option(self, base: str, groups: Collection[str]) -> str:
+        """The command-line options to add, for a reader whose group of points is ``base``.
+
+        ``groups`` are all groups of points. "" if none of them has what is needed with this reader.
+        """
+        names = {"base": base, "full": f"{base}_full", "methods": f"methods_{base}"}
+        if names["methods"] not in groups:
+            names["methods"] = "methods"
+        needed = [name for key, name in names.items() if f"{{{key}}}" in self.add]
+        return self.add.format(**names) if all(name in groups for name in needed) else ""
 
 
 def _decodes(section: str, points: str) -> When:

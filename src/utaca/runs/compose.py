@@ -35,6 +35,14 @@ def groups(root: Path) -> dict[str, list[str]]:
     return options
 
 
+def points_of(reader: str, root: Path) -> str:
+    """The group of points that a reader's config brings, or else the usual one."""
+    path = root / "config" / "reader" / f"{reader}.yaml"
+    defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.is_file() else []
+    brought = (name for entry in defaults for key, name in entry.items() if key.startswith("override /points@"))
+    return next(brought, "llama")
+
+
 def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """The whole config as a plain, resolved, checked dict.
 
