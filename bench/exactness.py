@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
-from utaca.generation.kept import restored, save
+from utaca.memory.saved import restored, save
 
 import utaca
 from utaca.decoding.loop import Batch, generate_together
