@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
-from utaca.memory.saved import restored, save
 
 import utaca
 from utaca.decoding.loop import Batch, generate_together
@@ -26,6 +25,7 @@ from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed
 from utaca.detection.detector import Detector, distrust
 from utaca.memory.document import BlockMemory
 from utaca.memory.prefill import passes, prefill, resumed
+from utaca.memory.saved import restored, save
 from utaca.methods import METHODS, build
 from utaca.readers.attention import ATTENTION
 from utaca.readers.load import Reader
