@@ -1,5 +1,6 @@
 """What a run consists of: paths, tables, what a command asks for."""
 
+import re
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from utaca.reporting.registry import ENTRIES, WHEN
 from utaca.reporting.table import columns, columns_of
 from utaca.runs.compose import groups, points_of
 from utaca.sizes import Model, Sizes
+from utaca.stages import STAGES
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +77,18 @@ def test_targets_that_the_config_does_not_make_are_refused(plan: Any, tmp_path: 
     }.items():
         with pytest.raises(UserError, match=said):
             plan.check_targets([target])
+
+
+def test_the_stages_are_those_of_the_workflow(plan: Any, root: Path) -> None:
+    # The corpus is a rule, and so a target of its own.
+    assert {name for name in plan.STAGES if "/" not in name} | {"corpus"} == {stage.name for stage in STAGES}
+    text = "\n".join(path.read_text("utf-8") for path in (root / "workflow" / "rules").glob("*.smk"))
+    rules = set(re.findall(r"^rule (\w+):", text, re.MULTILINE))
+    of_stages = [rule for stage in STAGES for rule in stage.rules]
+    assert len(set(of_stages)) == len(of_stages)
+    assert rules - set(of_stages) == {"run_config", "manifest", "report", "readers", "public_reader"}
+    assert set(of_stages) <= rules
+    assert all(set(stage.checked) <= set(stage.rules) for stage in STAGES)
 
 
 def test_a_hint_names_the_readers_own_group_of_points(root: Path) -> None:

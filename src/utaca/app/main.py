@@ -29,20 +29,11 @@ from typer.core import TyperGroup
 
 from utaca.app import streams
 from utaca.errors import UserError
+from utaca.stages import STAGES
 
 TARGETS = {
     "results/tables": "the whole run: tables, figures and the report; the default",
-    "biographies": "people, facts and their prose",
-    "corpus": "the padding prose",
-    "documents": "biographies padded to the scale's lengths",
-    "trajectories": "answers under compact budgets, every token with its signals",
-    "labels": "each of their tokens as correct, hallucinated or unknown",
-    "detectors": "every variant of the detector, all seeds",
-    "detections": "the detectors' verdicts on the test trajectories",
-    "generations": "answers at the operating points",
-    "scores": "the judge's scores of them",
-    "tasks": "benchmarks of other domains, where points answer them",
-    "traces": "answers token by token, as pages",
+    **{stage.name: stage.makes for stage in STAGES},
     "tables": "as results/tables",
     "readers": "the run's reader, fetched to this machine before jobs need it",
     "results/{run}/tables/{table}.csv": "one table, and what it needs",

@@ -20,6 +20,7 @@ from utaca.settings import schema
 from utaca.settings.checks import outside
 from utaca.settings.validation import refuse
 from utaca.sizes import FACTS, Sizes
+from utaca.stages import STAGES as PIPELINE
 
 NOT_IN_A_DRY_RUN = (
     "A dry run does not check weights, settings of methods, memory, endpoints or disk; `utaca preflight`, given the "
@@ -32,12 +33,7 @@ STAGES = (
     "tasks",
 )  # fmt: skip
 """Stages of a run that need something."""
-_OF_RULES = {
-    "write_biographies": "biographies", "corpus": "corpus", "fill": "documents", "pad": "documents",
-    "decode_trajectories": "trajectories", "label": "labels", "label_traces": "labels", "label_tasks": "labels",
-    "train_detector": "detectors", "detect": "detections", "generate": "generations", "replay": "generations",
-    "time_answers": "generations", "score": "scores", "score_replays": "scores",
-}  # fmt: skip
+_OF_RULES = {rule: stage.name for stage in PIPELINE for rule in stage.checked}
 """Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
 # Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.

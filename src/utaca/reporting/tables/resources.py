@@ -15,17 +15,15 @@ from utaca.reporting.registry import Files
 from utaca.reporting.table import framed
 from utaca.settings import schema
 from utaca.settings.triggers import TriggerSetting, parse
+from utaca.stages import STAGES
 
 _MEASURED = ["s", "cpu_time", "max_rss"]
 """Columns of a benchmark file: seconds, processor seconds, MiB."""
 _LARGEST = ("longest_s", "peak_gib")
 """Columns whose total is the largest value, not the sum."""
 _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
-# Stages in the order of the pipeline; other stages follow by name.
-_STAGES = (
-    "draw_biographies", "write_biographies", "corpus", "fill", "pad", "decode_trajectories", "label", "correct_labels",
-    "train_detector", "detect", "generate", "label_traces", "score",
-)  # fmt: skip
+# In the order of the pipeline; other rules follow by name.
+_RULES = [rule for stage in STAGES for rule in stage.rules]
 
 
 def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[int, int]:
@@ -92,7 +90,7 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     counts = pd.DataFrame.from_dict(tokens, orient="index", columns=["tokens_read", "tokens_generated"])
     requests = {rule: len(read(files[usage], "usage", ["answers"])) for rule, usage in _USAGE.items() if files[usage]}
     frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
-    order = [*(stage for stage in _STAGES if stage in frame.index), *sorted(set(frame.index) - set(_STAGES))]
+    order = [*(rule for rule in _RULES if rule in frame.index), *sorted(set(frame.index) - set(_RULES))]
     frame = frame.loc[order]
     frame.loc["all"] = frame.agg(lambda column: column.max() if column.name in _LARGEST else column.sum(min_count=1))
     frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
