@@ -536,7 +536,7 @@ def test_a_copy_of_a_model_computes_with_its_own_weights() -> None:
 def test_a_watched_pass_runs_the_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("utaca.memory.branch.can_record", lambda branch: True)
     reader = make_reader()
-    branch = Branch(prefill(reader, some_tokens(120)), 4, most=3)
+    branch = Branch(prefill(reader, some_tokens(120)), 4, k_max=3)
     step = branch.plan(some_tokens(1), 2)
     assert branch.graph_of(step) is not None
     assert branch.graph_of(branch.plan(some_tokens(2), 2)) is None, "several tokens"

@@ -39,7 +39,7 @@ class Branch:
     ``attention_mass`` [layers, G, tokens], which begins at index ``mass_start`` of the window. ``tail`` [layers, 2, G,
     blocks, block_size, D] has the unrotated keys and values of the blocks that the document does not hold whole.
 
-    ``graph`` runs steps of one token under at most ``most`` blocks, if the reader's settings want graphs.
+    ``graph`` runs steps of one token under at most ``k_max`` blocks, if the reader's settings want graphs.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Branch:
         memory: BlockMemory,
         capacity: int,
         captures: Mapping[str, Callable] | None = None,
-        most: int = 0,
+        k_max: int = 0,
     ) -> None:
         self.memory = memory
         self.reader = memory.reader
@@ -79,7 +79,7 @@ class Branch:
         self.tail = like.new_zeros(layers, 2, groups, n_tail, layout.block_size, width)
         n_massed = max(0, min(self.attention_mass.shape[2], local - self.mass_start))
         self.state_id: object = id(memory)
-        self.most = most
+        self.k_max = k_max
         self.graph: StepGraph | None = None
         # Queries and log-sum-exps of committed steps whose attention mass is not added yet.
         self._queries: list[tuple[Tensor, Tensor]] = []
@@ -112,10 +112,10 @@ class Branch:
 
     def graph_of(self, step: BlockStep) -> StepGraph | None:
         """The graph that runs a step of this branch; None if the step must run as an ordinary pass."""
-        if not can_record(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.most:
+        if not can_record(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.k_max:
             return None
         if self.graph is None:
-            self.graph = StepGraph(self, self.most)
+            self.graph = StepGraph(self, self.k_max)
         return self.graph
 
     @torch.inference_mode()

@@ -34,10 +34,10 @@ def can_record(branch: Branch) -> bool:
 
 
 class StepGraph:
-    """The step that passes one token behind a branch under at most ``most`` blocks."""
+    """The step that passes one token behind a branch under at most ``k_max`` blocks."""
 
     @torch.inference_mode()
-    def __init__(self, branch: Branch, most: int) -> None:
+    def __init__(self, branch: Branch, k_max: int) -> None:
         # The branch holds its graph: another strong reference would be a ring, which keeps the document in memory.
         self.branch = weakref.proxy(branch)
         self.reader = branch.reader
@@ -45,7 +45,7 @@ class StepGraph:
         layout = self.layout
         device = branch.window.device
         self.n_blocks = branch.n_scored + branch.representatives.shape[2]
-        self.most = min(most, self.n_blocks)
+        self.k_max = min(k_max, self.n_blocks)
         self.token = torch.zeros(1, dtype=torch.long, device=device)
         self.place = torch.zeros(1, dtype=torch.long, device=device)
         self.k = torch.zeros(1, dtype=torch.long, device=device)
@@ -53,7 +53,7 @@ class StepGraph:
         self.blocks = torch.arange(self.n_blocks, device=device)
         self.initial = torch.arange(-layout.initial_blocks, 0, device=device)[None]
         # The number of blocks that a step must retrieve at least to see a far token; 0 for the initial ones.
-        ranks = torch.arange(1, self.most + 1, device=device).repeat_interleave(layout.block_size)
+        ranks = torch.arange(1, self.k_max + 1, device=device).repeat_interleave(layout.block_size)
         self.ranks = torch.cat((ranks.new_zeros(layout.n_init), ranks))
         # The graph goes on reading these tables, even if the reader makes longer ones.
         rotary = self.reader.rotary
@@ -64,7 +64,7 @@ class StepGraph:
 
     @torch.inference_mode()
     def run(self, step: BlockStep) -> None:
-        """Run a step of the branch, of one token and at most ``most`` blocks; sets the step's results."""
+        """Run a step of the branch, of one token and at most ``k_max`` blocks; sets the step's results."""
         # A thread has a device of its own, on which torch would record.
         with torch.cuda.device(self.token.device):
             self.token.copy_(step.tokens)
@@ -134,7 +134,7 @@ class StepGraph:
         window.index_copy_(2, self.place, torch.cat((rotated, value)))
         scores = block_scores(edge, branch.memory.representatives[layer], branch.representatives[layer][None])
         scores = scores.masked_fill(self.not_far, -torch.inf)
-        chosen = best(scores, self.most)
+        chosen = best(scores, self.k_max)
         # The best come first: under a smaller budget a step sees the first ones.
         chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
         ids = torch.cat((self.initial, chosen), 1)[0]
