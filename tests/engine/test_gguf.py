@@ -416,7 +416,7 @@ def test_a_conversion_that_lost_files_is_a_sentence(tmp_path: Path) -> None:
     folder = gguf.converted(file)
     (folder / "model.safetensors").unlink()
     for look in (check, load):
-        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is spoilt .*; remove it, and it is made"):
+        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
             look(ReaderSettings(name="small", path=str(file)))
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}

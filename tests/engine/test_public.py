@@ -330,7 +330,7 @@ def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest
     for path in (PATH, str(Path(PATH).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: utaca fetch qwen25_coder_0_5b$"):
             check(replace(plan.SETTINGS.reader, path=path))
-    with pytest.raises(UserError, match=r"run: utaca fetch NAME, without which it lists the names$"):
+    with pytest.raises(UserError, match=r"run: utaca fetch NAME \(without a name, it lists the names\)$"):
         check(replace(plan.SETTINGS.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a folder that this user may read nor available"):
         check(replace(plan.SETTINGS.reader, path="other/folder"))

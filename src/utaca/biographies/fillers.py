@@ -37,21 +37,23 @@ class Filler:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
         The biography's sentences stay together, before, between or after simple sentences; each of these places is
-        equally likely. Simple sentences are whole and in random order, and none comes twice before all were used, but
-        for the last one drawn, which has to fit. Raises :class:`UserError` if the biography is longer than
-        ``n_tokens``, or if no sentences come within 1 %.
+        equally likely. Simple sentences are drawn in random order, without repetition until all were used; only the
+        last one may repeat another, because it is chosen to fit. Raises :class:`UserError` if the biography is longer
+        than ``n_tokens``, or if no sentences come within 1 %.
         """
         told = " ".join(biography["sentences"])
         slack = int(n_tokens * TOLERANCE)
-        # Tokens of the whole text less the sum of its sentences' tokens, measured in the previous attempt.
-        surplus = 0
+        n_told = self._count(told)
+        # A joined text may have more or fewer tokens than its sentences one by one: each attempt corrects by the
+        # difference that the previous one found.
+        correction = 0
         for _ in range(_ATTEMPTS):
-            fillers = self._fillers(n_tokens - self._count(told) - surplus, slack, rng)
+            fillers = self._fillers(n_tokens - n_told - correction, slack, rng)
             place = rng.randint(0, len(fillers))
             row = self._row(biography, fillers[:place], told, fillers[place:])
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - self._count(told) - sum(map(self._size, fillers))
+            correction = row["n_tokens"] - n_told - sum(map(self._size, fillers))
         raise UserError(
             f"no simple sentences bring the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
             f"raise scale.{biography['split']}.tokens"

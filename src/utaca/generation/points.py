@@ -176,7 +176,7 @@ class _Setup:
         return f"{identity}/{self.detector.digest if self.detector else ''}"
 
     @property
-    def judging(self) -> Detector | None:
+    def loaded_detector(self) -> Detector | None:
         return self.detector and self.detector.detector
 
     def lacking(self, reader: Reader) -> str:
@@ -223,10 +223,12 @@ class _Journaled:
         return _with_columns(row.drop_columns("trace"), **about), _with_columns(trace, point=point.label)
 
     def _decode(self, setup: _Setup) -> pa.Table:
+        """Decode the answer; if the method cannot handle the document, the row says why it was not run."""
         asked = self.asked
         try:
-            how = (setup.method, asked.question, asked.longest, setup.judging)
-            answer = self.answers.answer(*how, prefix=asked.prefix)
+            answer = self.answers.answer(
+                setup.method, asked.question, asked.longest, setup.loaded_detector, prefix=asked.prefix
+            )
         except UserError as error:
             if not setup.forgives(error):
                 raise
@@ -282,7 +284,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
     new = [setup for setup in setups if not setup.lacking(questions[0].answers.reader)]
     if not new:
         return
-    wanted = [(one.answers, one.asked, setup.method, setup.judging) for one in questions for setup in new]
+    wanted = [(one.answers, one.asked, setup.method, setup.loaded_detector) for one in questions for setup in new]
     decoded = cache(lambda: answer_together(wanted))
     points = [setup.point for setup in new]
     identity = digest([setup.identity for setup in new])

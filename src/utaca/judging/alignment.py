@@ -71,25 +71,31 @@ class Alignment:
 
 
 def sentences(answer: str, attributes: Sequence[str]) -> list[Sentence]:
-    """The pattern sentences of an answer, about ``attributes`` or others, in order; text before them is not covered.
+    """The pattern sentences of an answer, about ``attributes`` or others, in order.
 
+    Text before the first one belongs to none.
     A sentence lasts until the next one opens (so a value may contain full stops) or the answer ends.
     """
     named = "".join(f"(?i:{re.escape(name)})|" for name in sorted(attributes, key=len, reverse=True))
     openings = list(re.finditer(_OPENING % named, answer))
     result = []
-    for opening, following in zip(openings, [*(after.start() for after in openings[1:]), len(answer)], strict=False):
+    limits = [*(opening.start() for opening in openings[1:]), len(answer)]
+    # Without an opening there still is one limit.
+    for opening, limit in zip(openings, limits, strict=False):
         start = opening.start("attribute") - len("The ")
         person_start = opening.end()
-        end = max(len(answer[:following].rstrip()), person_start)
+        end = max(len(answer[:limit].rstrip()), person_start)
+        # The space after "is" may be one that rstrip took off.
         copula = answer.find(" is ", person_start, end + 1)
         if copula < 0:
             result.append(Sentence(start, opening["attribute"], person_start, end, None, end, False))
             continue
         value_start = copula + len(" is ")
-        stopped = end > value_start and answer[end - 1] == "."
-        end = max(end - stopped, value_start)
-        finished = stopped and end > value_start
+        has_full_stop = end > value_start and answer[end - 1] == "."
+        if has_full_stop:
+            end -= 1
+        end = max(end, value_start)
+        finished = has_full_stop and end > value_start
         result.append(Sentence(start, opening["attribute"], person_start, copula, value_start, end, finished))
     return result
 

@@ -83,8 +83,8 @@ def check_gpu(settings: ReaderSettings, weights: int) -> None:
 def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     """Check a reader without reading its weights, and return its tokenizer.
 
-    The check compares names and shapes of the weights on disk with the model's. For a GGUF file that is not converted
-    yet, it calls :func:`utaca.readers.gguf.check` instead and returns None. Raises :class:`UserError` if the reader is
+    The check compares names and shapes of the weights on disk with the model's. Of a GGUF file that is not converted
+    yet, it checks the file itself and its tokenizer, and returns None. Raises :class:`UserError` if the reader is
     not available, incomplete or not supported.
     """
     check_settings(settings)
@@ -92,11 +92,12 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     if not gguf.is_gguf(path):
         with hub.asked_once(path, settings.revision):
             return _check_model(settings)
-    if files.folder_of(path) is None:
+    is_converted = files.folder_of(path) is not None
+    if not is_converted:
         if not os.path.isfile(path) and public.entry(path):
             listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
-            name = settings.name if listed else "NAME, without which it lists the names"
-            raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {name}")
+            argument = settings.name if listed else "NAME (without a name, it lists the names)"
+            raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {argument}")
         gguf.check(path)
         with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
             tokenizer, rows = gguf.tokenizer(Path(path))
@@ -106,10 +107,11 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     try:
         return _check_model(settings)
     except UserError as fault:
+        # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
         raise UserError(
-            f"{gguf.conversion(path)}, which {path} was converted to, is spoilt ({reason}); remove it, and it is made "
-            "again"
+            f"{gguf.conversion(path)}, which {path} was converted to, is damaged ({reason}); delete it, and it is "
+            "converted again"
         ) from fault
 
 

@@ -213,19 +213,19 @@ _OUTPUT = "output.weight"
 """A tensor that is missing where the output matrix is the embedding."""
 
 
-def _shapes(values: Mapping[str, Any], tokens: int) -> dict[str, tuple[int, ...]]:
-    """The shapes of all tensors that a model with so many tokens may have, by name."""
+def _shapes(values: Mapping[str, Any], n_vocab: int) -> dict[str, tuple[int, ...]]:
+    """Shapes, by name, of all tensors that a model of ``values`` (keys of the file) and ``n_vocab`` tokens may have."""
     layers, _, width, inner, heads, kv_heads = (values[f"{KIND}.{key}"] for key in _COUNTS)
-    keys = kv_heads * (width // heads)
+    kv_width = kv_heads * (width // heads)
     layer = {
         **dict.fromkeys(("attn_norm.weight", "ffn_norm.weight", "attn_q.bias"), (width,)),
         **dict.fromkeys(("attn_q.weight", "attn_output.weight"), (width, width)),
-        **dict.fromkeys(("attn_k.weight", "attn_v.weight"), (keys, width)),
-        **dict.fromkeys(("attn_k.bias", "attn_v.bias"), (keys,)),
+        **dict.fromkeys(("attn_k.weight", "attn_v.weight"), (kv_width, width)),
+        **dict.fromkeys(("attn_k.bias", "attn_v.bias"), (kv_width,)),
         **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (inner, width)),
         "ffn_down.weight": (width, inner),
     }
-    whole = {"token_embd.weight": (tokens, width), _OUTPUT: (tokens, width), "output_norm.weight": (width,)}
+    whole = {"token_embd.weight": (n_vocab, width), _OUTPUT: (n_vocab, width), "output_norm.weight": (width,)}
     return whole | {f"blk.{number}.{name}": shape for number in range(layers) for name, shape in layer.items()}
 
 

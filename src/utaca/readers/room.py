@@ -51,11 +51,15 @@ def _free_on_gpu(device: torch.device) -> int:
 
 
 def _free_in_main_memory(wanted: int) -> int | None:
-    """Free bytes of main memory; if fewer than ``wanted``, this process first gives freed memory back to the system."""
+    """Free bytes of main memory; None if unknown.
+
+    If they are fewer than ``wanted``, this process first returns freed memory to the system, and pinned memory that
+    PyTorch keeps for later use counts as free.
+    """
     free = free_memory()
     if free is not None and free < wanted:
         return_freed_memory()
         pinned = torch.cuda.host_memory_stats()
-        kept = pinned.get("allocated_bytes.current", 0) - pinned.get("active_bytes.current", 0)
-        free = (free_memory() or 0) + kept
+        unused = pinned.get("allocated_bytes.current", 0) - pinned.get("active_bytes.current", 0)
+        free = (free_memory() or 0) + unused
     return free

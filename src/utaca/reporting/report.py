@@ -39,14 +39,18 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False})
 
 
 class ReportItem:
-    """A table, a figure or both of one name: its files by extension, the table's content, the figure as an image."""
+    """A table, a figure or both with one name.
+
+    ``files`` are by extension. ``content`` is the table's; None without one. ``image`` is the figure's SVG in base64;
+    "" without one.
+    """
 
     def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
         self.name = name
         self.files = files
         self.content = read_content(files["json"]) if "json" in files else None
-        named = entry.title if entry else name.replace("_", " ").capitalize()
-        self.title = self.content.title if self.content else named
+        usual_title = entry.title if entry else name.replace("_", " ").capitalize()
+        self.title = self.content.title if self.content else usual_title
         self.theme = entry.theme if entry else ""
         self.caption = entry.caption if entry else ""
         # Embedded as an image, a figure cannot clash with the ids and styles of the page.

@@ -230,17 +230,19 @@ class QA1(_Ruler):
         return source
 
     def _question(
-        self, path: Path, document: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
+        self, path: Path, document_id: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
     ) -> _Question:
-        name = identity(row, "id", f"{path}, a question of {document},")
-        where = f"{path}, question {name},"
+        """The question of a SQuAD ``row`` about a paragraph; ``near`` are the other texts of its article."""
+        question_id = identity(row, "id", f"{path}, a question of {document_id},")
+        where = f"{path}, question {question_id},"
         whole = paragraph["context"]
         references = tuple(dict.fromkeys(text(answer, "text", where) for answer in objects(row, "answers", where)))
         if not references:
             raise UserError(f"{where} has no answer; {MEND}")
-        before = _before(whole, references)
-        kept = {_COMPLETE: (whole,), _PARTIAL: (before,) if before else (), _MISSING: ()}
-        return _Question(name, document, text(row, "question", where), references, kept, near)
+        # What partial evidence keeps: the text before the answer.
+        partial = _before(whole, references)
+        kept = {_COMPLETE: (whole,), _PARTIAL: (partial,) if partial else (), _MISSING: ()}
+        return _Question(question_id, document_id, text(row, "question", where), references, kept, near)
 
 
 class QA2(_Ruler):

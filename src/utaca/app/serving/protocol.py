@@ -315,8 +315,11 @@ def _fault(error: pydantic.ValidationError) -> Fault:
     return Fault(f"{place or 'the body'}{between}{first['msg']}", param=place or None)
 
 
-def _json(body: bytes) -> Any:
-    """The JSON value of a body. Half a character, as of an emoji that a client cut, becomes U+FFFD."""
+def _json(body: bytes) -> dict[str, Any]:
+    r"""The JSON object in a body; raises :class:`Fault` if it is none, or not UTF-8.
+
+    An escaped half of a surrogate pair (``\ud83d``, where a client cut an emoji in two) becomes U+FFFD.
+    """
     try:
         text = body.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -334,21 +337,24 @@ def _order(
     reader: Reader,
     defaults: ServerSettings,
     request: Any,
-    best: int | None,
+    n_logprobs: int | None,
     tokens: list[int],
-    n: int,
+    n_document: int,
     places: Places = (),
 ) -> Order:
-    """The order for a prompt's ``tokens``; the first ``n`` are the document, ``best`` is :attr:`Order.logprobs`."""
+    """The order for a prompt's ``tokens``: the first ``n_document`` are the document, the others the question.
+
+    ``n_logprobs`` is the number of likely tokens that are sent with each token; None: none are asked for.
+    """
     chosen = request.utaca
-    question = tuple(tokens[n:])
+    question = tuple(tokens[n_document:])
     if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
     longest = request.max_completion_tokens or request.max_tokens
     echo = ()
     if isinstance(request, PlainRequest) and request.echo:
-        echo = _pieces(reader, tokens) if best is not None else [reader.tokenizer.decode(tokens)]
-    if longest == 0 and not (echo and best is not None):
+        echo = _pieces(reader, tokens) if n_logprobs is not None else [reader.tokenizer.decode(tokens)]
+    if longest == 0 and not (echo and n_logprobs is not None):
         raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
     room = reader.positions - len(question)
     if room < (longest or 1):
@@ -358,22 +364,37 @@ def _order(
             "what stands before it is read as a document",
             code="context_length_exceeded",
         )
-    options = dict(
-        choose(
-            reader,
-            budget=defaults.budget if chosen.budget is None else chosen.budget,
-            policy=chosen.policy or (defaults.policy if chosen.trigger != str(NEVER) else None),
-            trigger=chosen.trigger or defaults.trigger,
-            max_new_tokens=min(defaults.max_new_tokens, room) if longest is None else max(1, longest),
-        ).options
+    policy = chosen.policy
+    if not policy and chosen.trigger != str(NEVER):
+        # A request that wants no expansion means a fixed budget, to which the server's policy does not apply.
+        policy = defaults.policy
+    max_new_tokens = min(defaults.max_new_tokens, room)
+    if longest is not None:
+        # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
+        max_new_tokens = max(1, longest)
+    choice = choose(
+        reader,
+        budget=defaults.budget if chosen.budget is None else chosen.budget,
+        policy=policy,
+        trigger=chosen.trigger or defaults.trigger,
+        max_new_tokens=max_new_tokens,
     )
+    options = dict(choice.options)
     if request.temperature:
         seed = randbits(31) if request.seed is None else request.seed
         options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
-    document = tuple(tokens[:n])
-    ends = tuple(filter(None, stop))
-    return Order(document, question, options, ends, best, echo, longest != 0, chosen.trace, places)
+    return Order(
+        document=tuple(tokens[:n_document]),
+        question=question,
+        options=options,
+        stop=tuple(filter(None, stop)),
+        logprobs=n_logprobs,
+        echo=echo,
+        generate=longest != 0,
+        trace=chosen.trace,
+        places=places,
+    )
 
 
 def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:

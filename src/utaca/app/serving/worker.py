@@ -158,15 +158,16 @@ class Worker(threading.Thread):
     def _in_turn(self) -> list[Job]:
         """The waiting jobs, in the order in which they may begin.
 
-        Requests take turns, the oldest first; one with many prompts does not keep the others waiting for all of them.
+        The n-th job of a request, those counted that have begun, comes after the earlier jobs of every other request;
+        equal ones come in the order of arrival. So a request with many prompts does not hold up the others.
         """
         begun = [*self._answering, *([self._reading[0]] if self._reading else [])]
-        share = Counter(job.request for job in begun)
-        places = []
+        n_jobs = Counter(job.request for job in begun)
+        numbered: list[tuple[int, Job]] = []
         for job in self._waiting:
-            share[job.request] += 1
-            places.append((share[job.request], job))
-        return [job for _, job in sorted(places, key=lambda place: place[0])]
+            n_jobs[job.request] += 1
+            numbered.append((n_jobs[job.request], job))
+        return [job for _, job in sorted(numbered, key=lambda pair: pair[0])]
 
     def _begin(self) -> None:
         """Begin the answers about documents in memory, and begin to read the next document that is not in memory."""

@@ -117,16 +117,22 @@ def _curve(score: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
-    """Areas under the ROC and the precision-recall curve of N; each distinct score gives a point of the curve."""
+    """AUROC and AUPRC of telling uncertain tokens (``negative`` [n]) by a high ``score`` [n].
+
+    Each distinct score gives a point of the curves. AUROC is NaN without tokens of both classes, AUPRC without
+    uncertain ones.
+    """
     n_uncertain = int(negative.sum())
     n_correct = len(negative) - n_uncertain
     if not n_uncertain:
         return float("nan"), float("nan")
     _, hits, false_alarms = _curve(score, negative)
-    gained = np.diff(hits, prepend=0)
-    auprc = float((gained * hits / (hits + false_alarms)).sum() / n_uncertain)
+    new_hits = np.diff(hits, prepend=0)
+    auprc = float((new_hits * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:
         return float("nan"), auprc
-    # A trapezoid between two curve points counts half of the pairs that tie in the score.
-    wrong = np.diff(false_alarms, prepend=0)
-    return float((wrong * (hits - gained / 2)).sum() / (n_uncertain * n_correct)), auprc
+    # AUROC is the share of pairs of an uncertain and a correct token that the score puts in order. Above the correct
+    # tokens at a score are ``hits - new_hits`` uncertain ones; ``new_hits`` tie with them, and count half.
+    new_false_alarms = np.diff(false_alarms, prepend=0)
+    ordered_pairs = float((new_false_alarms * (hits - new_hits / 2)).sum())
+    return ordered_pairs / (n_uncertain * n_correct), auprc

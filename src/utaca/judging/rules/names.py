@@ -297,14 +297,20 @@ def _spelling() -> Container[str]:
 
 
 def initialism(text: str, expansion: Sequence[str]) -> bool:
-    """Whether a text is the initialism (MIT, N.U.S.) of the words."""
+    """Whether ``text`` is the initialism (MIT, N.U.S.) of the folded words ``expansion``.
+
+    It is in capitals or, from three letters on, in small letters.
+    """
     letters = text.strip(" .,").replace(".", "")
     if not (letters.isalpha() and 1 < len(letters) <= 6 and len(expansion) > 1):
         return False
-    written = letters.isupper() or (len(letters) > 2 and letters.islower())
+    has_casing = letters.isupper() or (len(letters) > 2 and letters.islower())
     initials = "".join(word[0] for word in expansion)
-    turned = initials[1:] + initials[0] if expansion[0] == "university" else initials
-    return written and fold(letters) in (initials, turned)
+    accepted = {initials}
+    if expansion[0] == "university":
+        # The word may also come last: the university of Nanjing is NU as well as UN.
+        accepted.add(initials[1:] + initials[0])
+    return has_casing and fold(letters) in accepted
 
 
 @functools.cache

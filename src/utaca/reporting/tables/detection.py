@@ -133,12 +133,15 @@ def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
     data = loaded(files)
     name = config.detector
     draws = Draws.of(len(data.documents), config, "detection")
-    paths = {path.budget: str(path) for path in config.scale.test.paths}
-    found = {paths.get(budget, f"K={budget}"): data.budget == budget for budget in np.unique(data.budget).tolist()}
+    # A path of budgets that sink and rise has the largest of them, as in "K_max=4, Sub.1".
+    labels = {path.budget: str(path) for path in config.scale.test.paths}
+    budgets = np.unique(data.budget).tolist()
+    masks = {labels.get(budget, f"K={budget}"): data.budget == budget for budget in budgets}
+    masks["all"] = np.ones(len(data.budget), bool)
     rows = []
-    for budget, chosen in (found | {"all": np.ones_like(data.value)}).items():
-        metrics = measured(data, name, draws, chosen)
-        rows.append({"budget": budget} | _row(data, name, metrics, draws, chosen))
+    for label, mask in masks.items():
+        metrics = measured(data, name, draws, mask)
+        rows.append({"budget": label} | _row(data, name, metrics, draws, mask))
     return framed(rows, len(data.documents), data.seeds, main=title(name))
 
 
