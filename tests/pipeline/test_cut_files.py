@@ -187,16 +187,19 @@ def test_a_cut_run_config_is_named(tmp_path: Path) -> None:
 
 
 def test_a_cut_table_or_figure_is_named(tmp_path: Path) -> None:
-    csv, markdown, drawn = (tmp_path / f"test.{ending}" for ending in ("csv", "md", "svg"))
+    csv, shown, drawn = (tmp_path / f"test.{ending}" for ending in ("csv", "json", "svg"))
     csv.write_text("point,cas_pct\na,1\n", encoding="utf-8")
     assert isinstance(table.read_frame(csv), pd.DataFrame)
     config = reference_config()
     for content in (b"", b"point,cas", b"\xff\n"):
         csv.write_bytes(content)
         faults(csv, lambda: table.read_frame(csv))
-    for content in (b"", b"## A\n\n| Point | CAS |\n| --- | --", b"\xff\n"):
-        markdown.write_bytes(content)
-        faults(markdown, lambda: page([markdown], {}, config, tmp_path))
+    whole = b'{"title": "A", "columns": [], "rows": []}\n'
+    shown.write_bytes(whole)
+    assert "<h3" in page([shown], {}, config, tmp_path)
+    for content in (b"", whole[:20], b"\xff\n", b"{}\n", b"[1]}\n", whole.replace(b"rows", b"lines")):
+        shown.write_bytes(content)
+        faults(shown, lambda: page([shown], {}, config, tmp_path))
     for content in (b"", b"<svg>", b"\xff</svg>\n"):
         drawn.write_bytes(content)
         faults(drawn, lambda: page([drawn], {}, config, tmp_path))

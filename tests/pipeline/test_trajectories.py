@@ -36,6 +36,7 @@ from utaca.records import SCHEMAS, Origin, read, trajectory_schema, write
 from utaca.records.journal import Journal
 from utaca.settings import schema
 from utaca.settings.schema import OWN, MemorySettings
+from utaca.settings.triggers import as_written
 
 
 def decoded(reader, asked, points, journal, detectors=None, settings=None, **how: Any) -> Decoded:
@@ -341,7 +342,7 @@ def test_every_stage_that_decodes_refuses_a_taken_detector_of_other_settings(tin
     settings = schema.DetectorSettings(embedding=False)
     path = tmp_path / "seed0" / "model.safetensors"
     Detector(settings, 0, Origin("other", "0123")).save(path)
-    points = [asdict(point("utaca", 6, "sub.2"))]
+    points = [as_written(point("utaca", 6, "sub.2"))]
     about = (asdict(tiny.settings), points, {}, {"utaca-K6-sub2": ("mine", 0, str(path))})
     taken = {"mine": asdict(settings)}
     found = prepare(*about, taken)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
-from markupsafe import Markup
 
 from utaca.errors import UserError
 from utaca.pages import style
@@ -87,7 +86,7 @@ def page(
             anchor = "theme-" + re.sub(r"[^a-z]", "-", title.lower())
             themes.append({"title": title, "anchor": anchor, "parts": of_theme})
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    environment.filters["inline"] = lambda text: Markup(_MARKDOWN.renderInline(text))
+    environment.filters["inline"] = _MARKDOWN.renderInline
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
     html = template.render(
         run=run,

@@ -210,7 +210,10 @@ def read_content(path: str | Path) -> Content:
     text = whole_text(path, "}\n")
     with reading(path, "table or figure"):
         about = json.loads(text)
-        return Content(**about | {"columns": [ShownColumn(**column) for column in about["columns"]]})
+        try:
+            return Content(**about | {"columns": [ShownColumn(**column) for column in about["columns"]]})
+        except TypeError as error:  # a key too few or too many
+            raise ValueError(error) from error
 
 
 def _filled(text: str, words: Mapping[str, Any]) -> str:

@@ -90,7 +90,7 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     """As :func:`build`, for a dataclass that :func:`keys` does not decorate; lists become tuples."""
     settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     columns = [(x.name, _NUMBERS.get(hints[x.name], hints[x.name]), field(default=x.default)) for x in fields(kind)]
     twin = pydantic.dataclasses.dataclass(make_dataclass(kind.__name__, columns), config=settings)
     return kind(**vars(build(twin, data, where)))
