@@ -23,7 +23,7 @@ from utaca.decoding.options import Decoding, Sampling
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Agreement, Detected, Every, Margin, Replayed, Trigger
 from utaca.detection.detector import Detector, distrust
-from utaca.memory.document import BlockMemory
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import passes, prefill, resumed
 from utaca.memory.saved import restored, save
 from utaca.methods import METHODS, build

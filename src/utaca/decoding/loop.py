@@ -189,11 +189,15 @@ def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] |
     k_max = budgets[0]
     k = k_max
     for number in range(decoding.max_new_tokens):
+        compact = policy is not None and k < k_max
+        # A second budget under which the token is decoded in the same pass; 0: none.
+        second_budget = 0
         if policy is None:
             k = budgets[min(number, len(budgets) - 1)]
-        compact = policy is not None and k < k_max
-        second_budget = decoding.expanded
-        if compact:
+            # With fixed budgets nothing is rolled back: the second token is measured only.
+            second_budget = decoding.expanded
+        elif compact:
+            # If the policy expands to this budget, the second token takes the first one's place.
             second_budget = _checked(trigger, trigger.second_budget(k, k_max), 0, k_max)
         steps = [state.plan(tokens, k)]
         if second_budget:
@@ -215,6 +219,7 @@ def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] |
                 yield [accepted_step]
                 accepted = token_reader.read(accepted_step, choose)
             accepted.tentative = first
+            # The GDM is that of the first pass, on which the trigger decided.
             accepted.gdm = first.gdm
             accepted.intervened = first.intervened
         elif policy is not None:

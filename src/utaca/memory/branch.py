@@ -8,19 +8,16 @@ form blocks: a block gets a representative key when it leaves the window, and ca
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from utaca.memory.attention import received, represented
+from utaca.memory.document import Document
 from utaca.memory.graph import StepGraph, can_record
 from utaca.memory.passes import BlockStep, run_together
 from utaca.readers.room import check_size
 from utaca.settings.schema import PACKED, TOKENS
-
-if TYPE_CHECKING:
-    from utaca.memory.document import BlockMemory
 
 
 class Branch:
@@ -30,7 +27,7 @@ class Branch:
     committed tokens; its first token is token ``start`` of the text, and it is zero after the committed tokens. No key
     is rotated twice: only distances count, so token ``start`` gets position ``first_position`` for good, and the local
     window slides over the rotated keys. Far keys are ``packed`` right before the window, or placed by
-    :meth:`BlockMemory.place`. ``captures`` are the signals' functions that record each layer's retrieval
+    :meth:`Document.place`. ``captures`` are the signals' functions that record each layer's retrieval
     (:class:`utaca.detection.signal.Signal`), by name. Branches of equal ``state_id`` hold the same committed tokens.
 
     At the document's end ``n_scored`` of its blocks are far. The document holds ``n_whole`` whole blocks (below 0 if it
@@ -44,7 +41,7 @@ class Branch:
 
     def __init__(
         self,
-        memory: BlockMemory,
+        memory: Document,
         capacity: int,
         captures: Mapping[str, Callable] | None = None,
         k_max: int = 0,
@@ -123,7 +120,7 @@ class Branch:
         """Append the tokens of a ``step`` that has run."""
         passed = step.passed
         row = step.row
-        at = slice(step.behind, step.behind + step.size)
+        at = slice(step.n_before, step.n_before + step.size)
         self.window[:, 0, :, at] = passed.rotated[:, row]
         self.window[:, 1, :, at] = passed.values[:, row]
         self.length += step.size
@@ -163,16 +160,21 @@ class Branch:
         """
         query, lse = (torch.cat(column, 2) for column in zip(*self._queries, strict=True))
         self._queries = []
-        # A single token sees itself; several see each other in part.
-        seen = step.behind + (step.size == 1)
-        for first, last, causal in ((step.start, seen, False), (seen, step.behind + step.size, True)):
+        # All pending queries see the keys before the step and, of a single token, its own.
+        seen_by_all = step.n_before + (1 if step.size == 1 else 0)
+        step_end = step.n_before + step.size
+        mass_end = self.mass_start + self.attention_mass.shape[2]
+        # The tokens of a longer step see one another in part, which is the second range; else it is empty.
+        for first, last, causal in ((step.start, seen_by_all, False), (seen_by_all, step_end, True)):
             low = max(first, self.mass_start)
-            high = min(last, self.mass_start + self.attention_mass.shape[2])
-            if low < high:
-                keys = slice(first, last) if causal else slice(low, high)
-                mass = received(query, self.window[:, 0, :, keys], lse, step.passed.scaling, causal=causal)
-                mass = mass[:, :, low - keys.start : high - keys.start]
-                self.attention_mass[:, :, low - self.mass_start : high - self.mass_start] += mass
+            high = min(last, mass_end)
+            if low >= high:
+                continue
+            # Causal attention wants as many keys as queries; otherwise only keys are read whose mass is kept.
+            keys = slice(first, last) if causal else slice(low, high)
+            mass = received(query, self.window[:, 0, :, keys], lse, step.passed.scaling, causal=causal)
+            mass = mass[:, :, low - keys.start : high - keys.start]
+            self.attention_mass[:, :, low - self.mass_start : high - self.mass_start] += mass
         memory = self.memory
         layout = self.memory.layout
         size = self.memory.block_size

@@ -1,24 +1,21 @@
-"""A document that was read, in block memory: what answers are decoded from."""
+"""A document in block memory: its keys and values by layer, and what stands for its far blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from utaca.layout import Layout
 from utaca.memory.attention import block_scores, token_scores
-from utaca.memory.branch import Branch
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
-from utaca.settings.schema import OWN, TOKENS, MemorySettings
+from utaca.settings.schema import TOKENS, MemorySettings
 
 
 @dataclass
-class BlockMemory:
+class Document:
     """A document that was read and sealed: nothing writes to the memory any more.
 
     ``settings`` are the settings that the document was read with. For each layer the memory keeps keys and values
@@ -39,32 +36,12 @@ class BlockMemory:
     representatives: list[Tensor] = field(default_factory=list)
     attention_mass: list[Tensor] = field(default_factory=list)
 
-    dropped: ClassVar[int] = 0
-    adjustable: ClassVar[bool] = True
-    budget: ClassVar[None] = None
-
     def __len__(self) -> int:
         return len(self.tokens)
 
     @property
     def block_size(self) -> int:
         return self.layout.block_size
-
-    def begin(
-        self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Callable]
-    ) -> tuple[Branch, list[tuple[Tensor, int]], Tensor]:
-        """See :class:`utaca.decoding.options.Reading`.
-
-        The first step of decoding passes the prompt's last token, under K_max (paper, algorithm 1).
-        """
-        m = self.settings
-        question_budget = budget if m.question_budget == OWN else m.question_budget or m.prefill_budget
-        if not self.clipped:
-            # Blocks at true positions stand for full attention, so the question must see all blocks too.
-            question_budget = self.layout.blocks(len(self) + len(prompt))
-        branch = Branch(self, len(prompt) + new, captures, budget)
-        pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
-        return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]
 
     def fill(self, layer: int, tokens: Tensor, representatives: Tensor, attention_mass: Tensor) -> None:
         """Fill an empty layer with its first n ``tokens`` [2, G, n, D] and with the results of reading these tokens."""

@@ -12,21 +12,17 @@ The masks go through materialised logits, so rounding differs from that of an or
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from utaca.memory.attention import Segment, attention, best, block_scores
-from utaca.memory.passes import BlockStep, Pass
+from utaca.memory.passes import BlockStep, Continuation, Pass
 from utaca.readers.attention import Output, Rotation
 from utaca.settings.schema import CLIPPED, TOKENS
 
-if TYPE_CHECKING:
-    from utaca.memory.branch import Branch
 
-
-def can_record(branch: Branch) -> bool:
+def can_record(branch: Continuation) -> bool:
     """Whether steps behind a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
     m = branch.memory.settings
     paper = m.representatives != TOKENS and m.far_positions == CLIPPED and branch.memory.clipped
@@ -37,7 +33,7 @@ class StepGraph:
     """The step that passes one token behind a branch under at most ``k_max`` blocks."""
 
     @torch.inference_mode()
-    def __init__(self, branch: Branch, k_max: int) -> None:
+    def __init__(self, branch: Continuation, k_max: int) -> None:
         # The branch holds its graph: another strong reference would be a ring, which keeps the document in memory.
         self.branch = weakref.proxy(branch)
         self.reader = branch.reader
@@ -68,7 +64,7 @@ class StepGraph:
         # A thread has a device of its own, on which torch would record.
         with torch.cuda.device(self.token.device):
             self.token.copy_(step.tokens)
-            self.place.fill_(step.behind)
+            self.place.fill_(step.n_before)
             self.k.fill_(step.k)
             if self.graph is None:
                 self.graph = self._recorded()

@@ -8,18 +8,45 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from utaca.memory.attention import Segment, attention, best, grouped, mixture
+from utaca.memory.document import Document
 from utaca.readers.attention import Output, Step, on_device
+from utaca.readers.load import Reader
 from utaca.settings.schema import TOKENS
 
-if TYPE_CHECKING:
-    from utaca.memory.branch import Branch
+
+class Continuation(Protocol):
+    """What a pass needs of a branch; :class:`utaca.memory.branch.Branch` says what each of these is."""
+
+    memory: Document
+    reader: Reader
+    captures: Mapping[str, Callable]
+    window: Tensor
+    representatives: Tensor
+    tail: Tensor
+    state_id: object
+    capacity: int
+    length: int
+    start: int
+    first_position: int
+    n_scored: int
+    n_whole: int
+    n_at_capacity: int
+    scale: float
+    packed: bool
+
+    @property
+    def position(self) -> int:
+        """Position of the next token."""
+
+    def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
+        """Unrotated keys and values of blocks."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +76,7 @@ class BlockStep(Step):
 
     passed: Pass
 
-    def __init__(self, branch: Branch, tokens: Tensor, budget: int) -> None:
+    def __init__(self, branch: Continuation, tokens: Tensor, budget: int) -> None:
         super().__init__(branch, tokens, budget)
         if branch.length + self.size > branch.capacity:
             room = branch.capacity - branch.length
@@ -58,9 +85,9 @@ class BlockStep(Step):
         self.position = branch.position
         self.n_far = layout.n_far(self.position)
         self.k = min(budget, self.n_far)
-        # The step sees entries ``start`` to ``behind`` of the branch's window.
+        # The step sees entries ``start`` to ``n_before`` of the branch's window.
         self.start = layout.window_start(self.position) - branch.start
-        self.behind = self.position - branch.start
+        self.n_before = self.position - branch.start
 
     def equals(self, other: BlockStep) -> bool:
         """Whether both steps pass the same tokens after the same committed tokens, and retrieve equally many blocks."""
@@ -72,7 +99,7 @@ class BlockStep(Step):
         """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
         layout = self.state.memory.layout
         initial = layout.n_init if self.n_far else 0
-        return initial + self.k * layout.block_size + self.behind - self.start + self.size
+        return initial + self.k * layout.block_size + self.n_before - self.start + self.size
 
 
 @torch.inference_mode()
@@ -105,7 +132,8 @@ def run_together(steps: Sequence[BlockStep]) -> None:
         step.output = output
         step.passed = passed
         step.row = row
-        # A row of a smaller budget than others has its best blocks first.
+        # If rows differ in k, ``chosen`` is in the order of scores (:meth:`RowGroup.attend`), and the first k are this
+        # step's. They are reported in the order of their positions.
         step.selected, order = found.chosen[:, row, : step.k].sort(-1)
         step.scores = found.scores[:, row].gather(1, order)
         step.captured = {name: found.captured[name][:, row] for name in step.state.captures if step.n_far}
@@ -125,8 +153,12 @@ def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
     # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
     for step in sorted(dict.fromkeys(steps), key=lambda step: step.k):
         branch = step.state
-        of_document = step.size == 1 and step.n_far <= max(0, branch.n_whole)
-        key = (id(branch.memory), step.n_far) if of_document else branch.state_id
+        # Single tokens behind one document attend together, whatever their branches hold, as long as the document holds
+        # all their far blocks whole. Other steps do if the same tokens are committed before them.
+        n_in_document = max(0, branch.n_whole)  # n_whole is below 0 if the document ends within the initial tokens
+        key: Hashable = branch.state_id
+        if step.size == 1 and step.n_far <= n_in_document:
+            key = (id(branch.memory), step.n_far)
         groups.setdefault(key, []).append(step)
     return list(groups.values())
 
@@ -216,35 +248,38 @@ class RowGroup:
         self.size = first.size
         self.clipped = self.memory.clipped and not branch.packed
         self._layers: list[_LayerFound] = []
-        self._plan_window(first, [step.behind for step in steps])
+        self._plan_window(steps)
         self._plan_rotation(steps)
         self._plan_blocks(first, [step.k for step in steps])
 
-    def _plan_window(self, first: BlockStep, behind: Sequence[int]) -> None:
-        """Part the window's entries into those that all rows see, and those of each row.
-
-        ``behind`` has the number of entries before each row's step.
-        """
+    def _plan_window(self, steps: Sequence[BlockStep]) -> None:
+        """Part the window's entries into those that all rows see, and those of each row (``n_own``)."""
+        first = steps[0]
         branch = first.state
-        # Branches of one document may differ in what follows it; steps of one history do not.
-        end = max(first.start, len(self.memory) - branch.start) if self.size == 1 else first.behind
+        # Steps of one history share everything before them.
+        end = first.n_before
+        if self.size == 1:
+            # Branches of one document share its tokens, as far as the window reaches back.
+            end = max(first.start, len(self.memory) - branch.start)
         self.window = slice(first.start, end)
         self.shared = _by_layer(branch.window[:, :, None, :, self.window])
-        self.tails = [number - end for number in behind]
-        longest = max(self.tails)
-        self.earlier = _by_layer(self._tails(longest)) if longest else []
+        self.n_own = [step.n_before - end for step in steps]
+        longest = max(self.n_own)
+        self.own_pairs = _by_layer(self._own_pairs(longest)) if longest else []
+        # A mask for :meth:`_attend_own`, whose keys are the token of this pass, then the row's own, padded to
+        # ``longest``; None if no row is padded.
         self.seen = None
-        if min(self.tails) < longest:
+        if min(self.n_own) < longest:
             device = branch.window.device
-            lengths = on_device(self.tails, device)[:, None, None, None] + 1
-            self.seen = torch.arange(longest + 1, device=device) < lengths
+            n_seen = 1 + on_device(self.n_own, device)[:, None, None, None]
+            self.seen = torch.arange(1 + longest, device=device) < n_seen
 
     def _plan_rotation(self, steps: Sequence[BlockStep]) -> None:
         """Rotations of queries and keys to the tokens' places and, with far blocks, to the edge of the window."""
         branch = steps[0].state
         rotary = branch.reader.rotary
         dtype = branch.window.dtype
-        places = [step.state.first_position + step.behind for step in steps]
+        places = [step.state.first_position + step.n_before for step in steps]
         self.to_place = rotary.behind(places, self.size, dtype)
         if self.n_far:
             n_local = self.memory.settings.n_local
@@ -268,38 +303,42 @@ class RowGroup:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """As :meth:`utaca.readers.attention.Attending.attend`; keeps what the layer found until :meth:`found`."""
         rows, heads, length, _ = query.shape
-        turned = self.to_place(torch.cat((query, key), 1))
-        # With far blocks, the second half is rotated to the edge of the window.
-        near, edge = turned.unbind(0) if self.n_far else (turned, None)
-        local, rotated = near.split((heads, key.shape[1]), 1)
+        # [R, H + G, T, D], rotated to the tokens' places; with far blocks there is a second copy, at the window's edge.
+        both = self.to_place(torch.cat((query, key), 1))
+        edge_query = None
+        if self.n_far:
+            both, at_edge = both.unbind(0)
+            edge_query = at_edge[:, :heads]
+        local_query, new_key = both.split((heads, key.shape[1]), 1)
         parts = []
         keys, values = self.shared[layer]
         if keys.shape[2] and rows == 1:
-            parts.append(grouped(local, keys, values, scaling))
+            parts.append(grouped(local_query, keys, values, scaling))
         elif keys.shape[2]:
             # All rows see the same keys here, so their tokens can be treated as tokens of one row.
-            together = local.transpose(0, 1).flatten(1, 2)[None]
+            together = local_query.transpose(0, 1).flatten(1, 2)[None]
             of_tokens = grouped(together, keys, values, scaling)
             parts.append(tuple(x[0].unflatten(2, (rows, length)).movedim(2, 0) for x in of_tokens))
-        parts.append(self._tail(layer, local, rotated, value, scaling))
+        parts.append(self._attend_own(layer, local_query, new_key, value, scaling))
         chosen = scores = None
         if self.n_far:
-            edge = edge[:, :heads]
-            scores = self._scores(layer, edge)
+            scores = self._scores(layer, edge_query)
             chosen = best(scores, self.most)
             if min(self.counts) < max(self.counts):
                 # The best come first, because a row of a smaller budget sees only the first ones.
                 chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
-            parts.append(self._far(layer, edge if self.clipped else local, chosen, scaling))
+            # With clipping all far keys are at one distance, that of the edge; else they are at their true positions.
+            far_query = edge_query if self.clipped else local_query
+            parts.append(self._far(layer, far_query, chosen, scaling))
         out, lses = mixture(parts)
-        self._layers.append(_LayerFound(rotated, local, lses, chosen, scores))
+        self._layers.append(_LayerFound(new_key, local_query, lses, chosen, scores))
         return out.flatten(1, 2)
 
-    def _tails(self, longest: int) -> Tensor:
+    def _own_pairs(self, longest: int) -> Tensor:
         """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window."""
         start = self.window.stop
         tails = []
-        for branch, count in zip(self.branches, self.tails, strict=True):
+        for branch, count in zip(self.branches, self.n_own, strict=True):
             tail = branch.window[:, :, :, start : start + count]
             tails.append(pad(tail, (0, 0, 0, longest - count)) if count < longest else tail)
         return torch.stack(tails, 2) if len(tails) > 1 else tails[0][:, :, None]
@@ -345,12 +384,14 @@ class RowGroup:
         later = [each.representatives[layer, :, :left] for each in self.branches]
         return self.memory.scores(layer, edge, count, later[0][None] if len(later) == 1 else torch.stack(later))
 
-    def _tail(self, layer: int, local: Tensor, rotated: Tensor, value: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+    def _attend_own(
+        self, layer: int, local: Tensor, new_key: Tensor, value: Tensor, scaling: float
+    ) -> tuple[Tensor, Tensor]:
         """Attention to the tokens of this pass and, if T is 1, to each branch's tokens after the shared window."""
-        if self.size > 1 or not self.earlier:
-            return grouped(local, rotated, value, scaling, causal=self.size > 1)
-        keys, values = self.earlier[layer]
-        keys = torch.cat((rotated, keys), 2)
+        if self.size > 1 or not self.own_pairs:
+            return grouped(local, new_key, value, scaling, causal=self.size > 1)
+        keys, values = self.own_pairs[layer]
+        keys = torch.cat((new_key, keys), 2)
         values = torch.cat((value, values), 2)
         if self.seen is None:
             return grouped(local, keys, values, scaling)

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from utaca.errors import UserError
 from utaca.machine import return_freed_memory
 from utaca.memory.attention import Segment, attention, best, received, represented
-from utaca.memory.document import BlockMemory
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.store import Store
 from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from utaca.machine import free_disk, gib
-from utaca.memory.document import BlockMemory
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import begun, memory_settings, prefill
 from utaca.readers.load import Reader
 from utaca.records.tables import atomic_path

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from utaca.app.serving.scores import Scores
 from utaca.machine import gib
-from utaca.memory.document import BlockMemory
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import begun, passes, resumed
 from utaca.readers.load import Reader
 from utaca.readers.turns import in_turn
