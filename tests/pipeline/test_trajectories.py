@@ -16,7 +16,7 @@ from small import make_reader
 
 from utaca.decoding.loop import generate
 from utaca.decoding.policies import parse
-from utaca.decoding.triggers import Every
+from utaca.decoding.triggers import Every, Margin
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.generation import answers as answers_module
@@ -162,6 +162,18 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
     for path in (tmp_path / "killed").rglob("*.parquet"):
         path.write_bytes(b"")
     assert run("killed").equals(plain), "empty files, as a crash of the machine leaves them, are made again"
+
+
+def test_a_point_expands_by_the_plain_margin(reader: Reader, tmp_path: Path) -> None:
+    inputs = asked(reader, documents(2))
+    of = point("utaca", 6, "sub.2", "margin.2.5")
+    (answers,) = decoded(reader, inputs, [of], Journal(tmp_path, "x")).answers.values()
+    for row, one in zip(answers.to_pylist(), inputs, strict=True):
+        options = {"budget": 6, "policy": parse("sub.2"), "trigger": Margin(2.5), "max_new_tokens": one.longest}
+        expected = generate(prefill(reader, one.text), one.question, prefix=one.prefix, **options)
+        assert (row["text"], row["rollbacks"]) == (expected.text, expected.rollbacks)
+        assert (row["method"], row["trigger"], row["detector"], row["seed"]) == ("utaca", "margin.2.5", "", None)
+    assert 0 < sum(answers["rollbacks"].to_pylist()) < sum(answers["n_generated"].to_pylist())
 
 
 def test_points_prefill_once_and_count(reader, tmp_path, monkeypatch) -> None:
