@@ -225,33 +225,49 @@ class _Names:
         return follows and all(self._names(token, ()) for token in rest)
 
     def _others(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
-        """The number of wrong values that a list in the text gives beside the right one."""
+        """The number of other values in the list that has the right one in it, as in "MIT, Yale or NUS".
+
+        ``windows`` are the first and the last word, inclusive, of each part of the right value and of its region's end.
+        """
         separators = {"or", "and", STOP, BRACKET, BREAK}
-        separators -= {BREAK} if names.is_group(self.kind, "with commas inside") else set()
-        marks = [-1, *(place for place, token in enumerate(words) if token in separators), len(words)]
-        pieces = [(before + 1, end) for before, end in pairwise(marks) if end > before + 1]
-        right = [piece for piece in pieces if any(first < piece[1] and piece[0] <= last for first, last in windows)]
+        if names.is_group(self.kind, "with commas inside"):
+            separators -= {BREAK}
+        bounds = [-1, *(place for place, word in enumerate(words) if word in separators), len(words)]
+        # Of each piece between separators the first word, and the one after its last word.
+        pieces = [(before + 1, end) for before, end in pairwise(bounds) if end > before + 1]
 
-        def other(piece: tuple[int, int]) -> tuple[str, ...]:
-            piece_words = words[slice(*piece)]
-            piece_words = piece_words[1:] if piece_words[0] in ("a", "an", "the", "either") else piece_words
-            # A region after a comma belongs to the name before it.
-            head = piece_words[: piece_words.index(BREAK)] if BREAK in piece_words else piece_words
-            new = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
-            region = self.kind != "place" and names.region_at(words, piece[0], self.kind)[1] == len(head)
-            return tuple(head) if new and not region else ()
+        def holds_the_value(begin: int, end: int) -> bool:
+            return any(first < end and begin <= last for first, last in windows)
 
-        pieces = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
+        right = [piece for piece in pieces if holds_the_value(*piece)]
         if not right:  # The name is itself "and" or "or".
             return 0
-        first = pieces.index(right[0])
-        last = pieces.index(right[-1])
+
+        def other_value(piece: tuple[int, int]) -> tuple[str, ...]:
+            """The words of another value in a piece; empty if it holds none."""
+            begin, end = piece
+            piece_words = words[begin:end]
+            if piece_words[0] in ("a", "an", "the", "either"):
+                piece_words = piece_words[1:]
+            # A region after a comma belongs to the name before it.
+            head = piece_words[: piece_words.index(BREAK)] if BREAK in piece_words else piece_words
+            is_other = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
+            is_region = self.kind != "place" and names.region_at(words, begin, self.kind)[1] == len(head)
+            return tuple(head) if is_other and not is_region else ()
+
+        # Words in brackets are an aside; BRACKET stands for both of them, so that an odd number is before those inside.
+        listed = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
+        first = listed.index(right[0])
+        last = listed.index(right[-1])
         # If words of a sentence stand before the value, no list leads up to it.
         start = right[0][0]
-        idle = {"the", "a", "an"} if words[start - 1] == BREAK else names.skipped(self.kind)
-        lead = {*words[start : windows[0][0]]} - idle and words[start - 1] != STOP
-        before = () if lead else takewhile(bool, map(other, reversed(pieces[:first])))
-        return len({*before, *takewhile(bool, map(other, pieces[last + 1 :]))})
+        previous = words[start - 1] if start else ""
+        idle = {"the", "a", "an"} if previous == BREAK else names.skipped(self.kind)
+        is_led_by_words = bool({*words[start : windows[0][0]]} - idle) and previous != STOP
+        # Outwards from the right value, up to the first piece that holds no other.
+        before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first])))
+        after = takewhile(bool, map(other_value, listed[last + 1 :]))
+        return len({*before, *after})
 
     def _part(self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text that lacks the whole name (it may have a part or only the region), and the reason."""
