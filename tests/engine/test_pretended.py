@@ -22,10 +22,10 @@ ONCE_A_TEXT = {
     "item at load.py:document",
 }
 ONCE_A_PROMPT = {
-    "item at branch.py:equals",  # whether two answers have the same prompt
+    "item at passes.py:equals",  # whether two answers have the same prompt
     "synchronize at prefill.py:resumed",
-    "copy to the device at branch.py:fill",
-    "copy to the host at kept.py:save",
+    "copy to the device at document.py:fill",
+    "copy to the host at saved.py:save",
     "item at adakv.py:keep",
     "item at snapkv.py:compress",
     "copy to the device at freqkv.py:__init__",
