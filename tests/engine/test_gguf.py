@@ -251,7 +251,7 @@ def message(path: Path) -> str:
         ({"tensors": ("blk.0.attn_q_norm.weight",)}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
         ({"without": "head_count_kv"}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
         ({"head_count_kv": [2, 2]}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
-        ({"head_count_kv": 3}, "has sizes of which one must divide the other"),
+        ({"head_count_kv": 3}, "has two sizes, one of which must divide the other"),
         ({"block_count": 2**31}, "lacks weights of its 2147483648 layers"),
         ({"feed_forward_length": 95}, "has blk.0.ffn_gate.weight of size [96, 64], not [95, 64]"),
         ({"layer_norm_rms_eps": float("nan")}, "layer_norm_rms_epsilon=nan, which must be a number above 0"),

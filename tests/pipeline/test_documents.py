@@ -496,7 +496,7 @@ def test_what_a_form_hides_or_has_elsewhere_is_noted(read: Read) -> None:
     text, (note,) = read(made.content(), "a.pdf")
     assert text == "The form"
     assert note == (
-        "3 hidden fields or remarks left out; an XFA form, of which only pages and fields were read; print it to PDF; "
+        "3 hidden fields or remarks left out; an XFA form: only its pages and fields were read; print it to PDF; "
         "attached files not read (a\ufffd.xlsx)."
     )
 

@@ -169,7 +169,7 @@ class _Lines:
         self._cells = True
 
     def joined(self, data: str) -> None:
-        """Add text of which each run of white space is one space."""
+        """Add text; each run of white space becomes one space."""
         words = " ".join(data.split())
         if data[:1].isspace() and not self._bare:
             self._space = " "
@@ -178,14 +178,14 @@ class _Lines:
             self._space = " " if data[-1].isspace() else ""
 
     def lines(self, data: str) -> None:
-        """Add text of which the line ends are kept."""
+        """Add text and keep its line ends."""
         for number, line in enumerate(data.split("\n")):
             if number:
                 self.feed(None)
             self.joined(line)
 
     def kept(self, data: str) -> None:
-        """Add text of which the white space is kept."""
+        """Add text and keep its white space."""
         for number, line in enumerate(data.split("\n")):
             if number:
                 self.feed(None)

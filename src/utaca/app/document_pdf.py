@@ -167,7 +167,7 @@ class _Reading:
             yield f"{self._hidden} hidden fields or remarks left out"
         with suppress(Exception):
             if "/XFA" in self._pdf.root_object["/AcroForm"].get_object():
-                yield "an XFA form, of which only pages and fields were read; print it to PDF"
+                yield "an XFA form: only its pages and fields were read; print it to PDF"
         with suppress(Exception):
             self._attached += [each.name for each in self._pdf.attachment_list]
         if self._attached:

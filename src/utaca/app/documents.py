@@ -38,7 +38,7 @@ _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re
 def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str:
     """The texts of files, joined in their order; ``-`` is standard input.
 
-    ``note`` gets a sentence for each file of which something was left out; by default it goes to standard error.
+    ``note`` gets a sentence for each file that was not read whole; by default it goes to standard error.
     Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
     """
     if list(map(str, paths)).count(STDIN) > 1:

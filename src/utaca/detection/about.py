@@ -34,14 +34,14 @@ def settings_of(path: str | Path) -> schema.DetectorSettings:
         raise no_detector(path, error) from error
 
 
-def built(told: Mapping[str, Any]) -> schema.DetectorSettings:
+def built(facts: Mapping[str, Any]) -> schema.DetectorSettings:
     """The settings among what a file says, :func:`about`; raises :class:`UserError` if they are of another version."""
     # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
-    return build(schema.DetectorSettings, {key: value for key, value in told["settings"].items() if key != "target"})
+    return build(schema.DetectorSettings, {key: value for key, value in facts["settings"].items() if key != "target"})
 
 
 def no_detector(path: str | Path, error: Exception) -> UserError:
-    """What a user is told of a file that is no detector's."""
+    """The error for a file that is not a detector's."""
     why = " ".join(str(error).split())
     return UserError(f"{path} is not a detector of this version of utaca; remove it and train it again ({why})")
 

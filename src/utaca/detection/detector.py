@@ -185,7 +185,7 @@ class Detector(nn.Module):
     def save(self, path: str | Path) -> None:
         """Write weights, settings, reader, thresholds and facts as safetensors; equal detectors give equal bytes."""
         # One metadata entry, because safetensors does not fix the order of several entries.
-        told = {
+        stored = {
             "settings": asdict(self.settings),
             "input_width": self.input_width,
             "reader": asdict(self.reader) if self.reader else None,
@@ -194,7 +194,7 @@ class Detector(nn.Module):
         }
         tensors = {name: value.detach().cpu().contiguous() for name, value in self.state_dict().items()}
         with atomic_path(path) as scratch:
-            save_file(tensors, scratch, metadata={KEY: json.dumps(told, sort_keys=True)})
+            save_file(tensors, scratch, metadata={KEY: json.dumps(stored, sort_keys=True)})
 
 
 def distrust(p: Tensor, decision: str) -> Tensor:
@@ -230,12 +230,12 @@ def load(path: str | Path) -> Detector:
     if not os.path.isfile(path):
         raise UserError(f"{path} does not exist; train the detector first")
     try:
-        told = about(path)
+        stored = about(path)
         tensors = load_file(path)
-        reader = Origin(**told["reader"]) if told["reader"] else None
-        detector = Detector(built(told), told["input_width"], reader)
-        detector.thresholds = told["thresholds"]
-        detector.facts = told["facts"]
+        reader = Origin(**stored["reader"]) if stored["reader"] else None
+        detector = Detector(built(stored), stored["input_width"], reader)
+        detector.thresholds = stored["thresholds"]
+        detector.facts = stored["facts"]
         float(detector.thresholds[detector.settings.decision])
         detector.load_state_dict(tensors)
     except (UserError, RuntimeError, *UNREADABLE) as error:

@@ -114,7 +114,7 @@ def converted(path: str | Path) -> Path:
 
 
 def _beside(folder: Path, end: str) -> Path:
-    # The folder's name has points, of which pathlib would replace the last one's rest.
+    # The folder's name has points, and pathlib would replace what follows the last one.
     return folder.with_name(f"{folder.name}.{end}")
 
 

@@ -90,7 +90,7 @@ def _split(number: int, count: int) -> str:
 
 
 def merging(first: object) -> str:
-    """How to merge the parts of a split file, of which ``first`` is the first one's path."""
+    """How to merge the parts of a split file; ``first`` is the path of the first part."""
     return f"merge them (llama-gguf-split --merge {first} MERGED.gguf), and set reader.path to the merged file"
 
 
@@ -164,7 +164,7 @@ def _key_faults(values: Mapping[str, Any]) -> Iterator[str]:
     heads = values["attention.head_count"]
     width = values["embedding_length"]
     if width % heads or heads % values["attention.head_count_kv"]:
-        yield "has sizes of which one must divide the other, and does not; copy or download it again"
+        yield "has two sizes, one of which must divide the other and does not; copy or download it again"
     for key, value in values.items():
         if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
             neutral: tuple[Any, ...] = (width // heads,)
@@ -205,7 +205,7 @@ def _tensor_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]
     for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
         try:
             dequantize(tensor.data[:1], tensor.tensor_type)
-        except Exception:  # NotImplementedError, or of other types in other versions
+        except Exception:  # the error's class differs between versions of gguf
             yield f"has weights of type {tensor.tensor_type.name}, which the package gguf does not read; {_ELSEWHERE}"
 
 

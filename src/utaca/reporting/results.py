@@ -257,7 +257,7 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
 
 
 def _without_name(trigger: TriggerSetting) -> TriggerSetting:
-    """A trigger by which points are told apart: that of a detector without its name, which ``detector`` has."""
+    """A trigger as it identifies points: without a detector's name, which the field ``detector`` has."""
     return TriggerSetting() if trigger.kind == "detector" else trigger
 
 

@@ -24,7 +24,7 @@ _KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 
 def check(path: str | Path) -> None:
     """Raise :class:`UserError`, with the line, if a config file is missing, is no YAML or JSON of keys and values, or
-    has a key twice, of which a parser would take the last."""
+    has a key twice: a parser would silently take the last."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
