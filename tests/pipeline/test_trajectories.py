@@ -164,6 +164,19 @@ def test_a_killed_run_resumes_with_what_it_had(reader, tmp_path, monkeypatch) ->
     assert run("killed").equals(plain), "empty files, as a crash of the machine leaves them, are made again"
 
 
+def test_journaled_answers_of_other_columns_are_decoded_again(reader: Reader, tmp_path: Path, monkeypatch) -> None:
+    inputs = asked(reader, documents(2))
+    points = [point("infllm", 2)]
+    fields = [field for field in points_module._JOURNALED if field.name not in ("base", "trigger")]
+    with monkeypatch.context() as older:
+        older.setattr(points_module, "_JOURNALED", pa.schema(fields))
+        older.setattr(points_module, "_COLUMNS", "of an earlier version")
+        decoded(reader, inputs, points, Journal(tmp_path, "x"))
+    for together in (False, True):
+        found = decoded(reader, inputs, points, Journal(tmp_path, "x"), together=together)
+        assert all(table.schema.equals(SCHEMAS["answers"]) for table in found.answers.values())
+
+
 def test_a_point_expands_by_the_plain_margin(reader: Reader, tmp_path: Path) -> None:
     inputs = asked(reader, documents(2))
     of = point("utaca", 6, "sub.2", "margin.2.5")

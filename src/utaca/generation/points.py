@@ -158,6 +158,8 @@ def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list
 
 _JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHEMAS["traces"]))))
 """Schema of an answer in a journal: its row, with the rows of its trace."""
+_COLUMNS = digest(str(_JOURNALED))
+"""A journal may be older than the schema: answers of other columns are decoded again."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,7 @@ class _Journaled:
         self.answers = answers
         self.journal = journal
         self.split = split
-        self.what = f"{asked.document}/{digest(asked)}"
+        self.what = f"{_COLUMNS}/{asked.document}/{digest(asked)}"
         self.together: dict[str, pa.Table] = {}
 
     def answer(self, setup: _Setup) -> tuple[pa.Table, pa.Table]:
