@@ -14,6 +14,7 @@ from utaca.reporting import statistics
 from utaca.reporting.results import Curve, points
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.tables import figures, generation
+from utaca.reporting.tables import points as point_tables
 from utaca.settings import schema
 
 N = 7
@@ -78,7 +79,7 @@ def by_document(answers, scores, name):
 
 def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + AGREEING)
-    frame = generation.generation(inputs(answers, scores), config).set_index(["method", "setting"])
+    frame = generation.generation(inputs(answers, scores), config, "test").set_index(["method", "setting"])
     names = [f"infllm-K{k}" for k in (8, 16, 32)]
 
     def closed(drawn) -> float:
@@ -117,7 +118,7 @@ def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_
         ("utaca by every.2", 64, "sub.16", -1, 400.0, 0.6), ("utaca by every.4", 32, "sub.16", -1, 200.0, 0.6),
     ]  # fmt: skip
     answers, scores = made(tmp_path, FIXED + ADAPTIVE + blind)
-    frame = generation.generation(inputs(answers, scores), config)
+    frame = generation.generation(inputs(answers, scores), config, "test")
     frame = frame.assign(name=frame["setting"] + " " + frame["method"]).set_index("name")
     row = frame.loc["K_max=64, Sub.16 UT-ACA"]
     assert row["no_detector"] == "K_max=64, Sub.16, every 4", "21 of 91 tokens are expanded"
@@ -146,7 +147,7 @@ def test_a_share_of_nothing_is_undefined() -> None:
 def test_points_of_another_policy_are_another_curve(tmp_path, config, monkeypatch) -> None:
     many = [("infllm", k, "", -1, 16.0 * k, 0.9) for k in (8, 16)]
     many += [("utaca", k, policy, 0, 3.75 * k, 0.8) for policy in ("sub.16", "set.8") for k in (16, 64)]
-    frame = generation.generation(inputs(*made(tmp_path, many)), config)
+    frame = generation.generation(inputs(*made(tmp_path, many)), config, "test")
     assert list(frame["note"]) == ["", "", *["below InfLLM's range, clipped to K=8", ""] * 2]
     drawn = []
     monkeypatch.setattr(figures.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))
@@ -172,11 +173,11 @@ def test_seconds_and_memory_are_of_answers_that_were_decoded_by_themselves(tmp_p
     config = reference_config(
         scale={"bootstrap": 300}, detectors={"utaca": schema.DetectorSettings()}, **decoding(test=[fixed, adaptive])
     )
-    frame = generation.tradeoff(files, config)
+    frame = point_tables.points(files, config, "tradeoff")
     assert list(frame["end_to_end_s"]) == [8 + 2.5, 8 + 7.5]
     assert list(frame["seconds_per_token"]) == [0.25, 0.75]
     assert set(frame["peak_gib"]) == {2.0}
     assert set(frame["n_timed"]) == {2}
     assert frame.attrs["timed"] == "2 documents, decoded each by itself"
-    assert list(generation.generation(files, config)["seconds_per_token"]) == [0.25, 0.75]
-    assert generation.tradeoff(inputs(answers, scores), config)["seconds_per_token"].isna().all()
+    assert list(generation.generation(files, config, "test")["seconds_per_token"]) == [0.25, 0.75]
+    assert point_tables.points(inputs(answers, scores), config, "tradeoff")["seconds_per_token"].isna().all()

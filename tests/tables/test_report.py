@@ -39,7 +39,7 @@ def attributes(html: str, name: str) -> list[str]:
 
 
 REGISTRY = {
-    name: TableEntry(name, title, "module", theme, [], "What it shows.")
+    name: TableEntry(name, title=title, theme=theme, files=[], caption="What it shows.")
     for name, title, theme in (
         ("verdict", "Verdict", "generation"),
         ("test", "Test", "generation"),

@@ -16,11 +16,13 @@ from utaca.errors import UserError
 from utaca.records import write
 from utaca.records.tables import provenance
 from utaca.reporting import render, statistics, words
+from utaca.reporting.measures import CAS, MTOKENS
 from utaca.reporting.registry import ENTRIES
 from utaca.reporting.results import points
 from utaca.reporting.statistics import Resampled
 from utaca.reporting.table import Table, make, read_frame
 from utaca.reporting.tables import detection, distrust, endpoints, generation
+from utaca.reporting.tables import points as point_tables
 from utaca.settings import schema
 
 N_DOCUMENTS = 6
@@ -285,7 +287,7 @@ def test_ablation_has_the_cas_of_the_point_that_most_variants_answer(detections,
     cas = 100 * one.sums["cas"].sum() / one.sums["judged"].sum()
     assert rows.loc["UT-ACA", "cas_pct"] == pytest.approx(cas)
     assert rows.loc["margin_only", "cas_pct"] == pytest.approx(cas / 2)
-    assert rows.loc["margin_only", "mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
+    assert rows.loc["margin_only", "mtokens"] == pytest.approx(one.ratio(MTOKENS))
     assert rows.loc["UT-ACA", "cas_pct_low"] < cas < rows.loc["UT-ACA", "cas_pct_high"]
     assert "K_max=32, Sub.16" in Table.of("ablation", table, config).caption
     vars(config).update(decoding(methods=[point("infllm", 2)]))
@@ -313,13 +315,13 @@ def test_two_classes_stand_beside_three_with_the_answers_that_both_trigger(detec
     assert two["macc_pct_low"] < two["macc_pct"] < two["macc_pct_high"]
     assert (two["cas_pct"], two["generation_seeds"]) == (25, 1)
     (one,) = points(*results, ["p3"])
-    assert three["cas_pct"] == pytest.approx(100 * one.ratio("cas", "judged"))
-    assert three["mtokens"] == two["mtokens"] == pytest.approx(one.ratio("selected", "n_generated"))
+    assert three["cas_pct"] == pytest.approx(100 * one.ratio(CAS))
+    assert three["mtokens"] == two["mtokens"] == pytest.approx(one.ratio(MTOKENS))
     columns = [f"paper_{name}" for name in ("macc_pct", "recall_n_pct", "recall_p_pct", "mtokens", "cas_pct")]
     assert three[columns].tolist() == [83.43, 89.71, 81.27, 344, 70.48]
     assert two[columns].tolist() == [82.74, 88.04, 80.60, 348, 67.99]
     assert "K_max=32, Sub.16" in Table.of("two_way", table, config).caption
-    shown = generation.generation(files, config)
+    shown = generation.generation(files, config, "test")
     assert len(shown) == len(POINTS), "a point of the ablation is in no other table"
 
 
@@ -338,7 +340,7 @@ def test_conditions_of_a_document_are_resampled_together(detections, tmp_path):
 
 
 def test_generation_tables(results, config, tmp_path):
-    frame = generation.generation(inputs(*results), config)
+    frame = generation.generation(inputs(*results), config, "test")
     assert list(frame["setting"]) == ["K=2", "K=4", "K_max=4, Sub.1", "K_max=32, Sub.16"]
     for column, count in (("n_documents", 6), ("n_judgements", 12), ("n_failed_judgements", [0, 1, 0, 0])):
         assert (frame[column] == count).all()
@@ -353,7 +355,7 @@ def test_generation_tables(results, config, tmp_path):
     assert frame["paper_seconds_per_token"][3] == 0.069
     validation = generation.generation(inputs(*results, "validation"), config, "validation")
     assert (validation["paper_cas_pct"][0], frame["paper_cas_pct"][3]) == (91.37, 45.23)
-    frame = generation.tradeoff(inputs(*results), config)
+    frame = point_tables.points(inputs(*results), config, "tradeoff")
     assert frame["prefill_s"][0] == pytest.approx(np.mean([2 + d for d in range(N_DOCUMENTS)]))
     assert frame["end_to_end_s"][2] == pytest.approx(frame["prefill_s"][2] + 0.1 * np.mean([10 + d for d in range(6)]))
     assert np.isnan(frame["peak_gib"][0])
@@ -361,8 +363,10 @@ def test_generation_tables(results, config, tmp_path):
     changed = {"p2": {"finish": "memory"}, "p3": {"detector": "other"}}
     rows = [row | changed.get(row["point"], {}) for row in rows_of(results[0])]
     other = inputs(*factories.saved(tmp_path, rows, rows_of(results[1]), "other-"))
-    assert generation.generation(other, config)["note"][2] == "6 answers ran out of memory, and count as 0"
-    assert np.isnan(generation.tradeoff(other, config)["paper_cas_pct"][3]), "the paper's are of its own detector"
+    assert generation.generation(other, config, "test")["note"][2] == "6 answers ran out of memory, and count as 0"
+    assert np.isnan(point_tables.points(other, config, "tradeoff")["paper_cas_pct"][3]), (
+        "the paper's are of its own detector"
+    )
 
 
 def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
@@ -405,7 +409,7 @@ def test_lost_rows_are_noticed(results, detections, config, tmp_path):
         ([], scores, "holds no answers; make it again"),
     ):
         with pytest.raises(UserError, match=said):
-            generation.generation(inputs(*factories.saved(tmp_path, answered, scored)), config)
+            generation.generation(inputs(*factories.saved(tmp_path, answered, scored)), config, "test")
 
 
 def test_runs_are_not_mixed(results, config, tmp_path):
@@ -416,7 +420,7 @@ def test_runs_are_not_mixed(results, config, tmp_path):
     for about, mixed in (({"config": "otherwise"}, other), ({"made_from": [moved]}, scores[0])):
         write(other, "answers", rows_of(answers[1:]), **about)
         with pytest.raises(UserError, match=f"(?s)(?=.*{answers[0]}).*{mixed}"):
-            generation.generation(inputs([answers[0], other], scores), config)
+            generation.generation(inputs([answers[0], other], scores), config, "test")
 
 
 def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
@@ -430,7 +434,7 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
-    header, _ = Table.of("test", generation.generation(inputs(*results), config), config).cells(folded=False)
+    header, _ = Table.of("test", generation.generation(inputs(*results), config, "test"), config).cells(folded=False)
     assert len(header) == 13, "a clipped comparison shows its gain and note"
     latex = files[2].read_text("utf-8")
     assert "Gap closed" not in brief + latex

@@ -105,7 +105,7 @@ def test_the_verdict_is_a_sentence(tmp_path, config, given, n: int, start: str) 
     if n == 1:
         cells = [cell for row in table.cells()[1] for cell in row]
         assert not any(mark in text for text in (*cells, sentence) for mark in ("nan", "["))
-        assert figures.curves(generation.generation(inputs(*files), config), tmp_path, config)
+        assert figures.curves(generation.generation(inputs(*files), config, "test"), tmp_path, config)
 
 
 def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:

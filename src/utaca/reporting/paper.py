@@ -1,6 +1,6 @@
 """The figures that the paper reports, for the reference columns of the tables; percentages, tokens, seconds, GiB."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, StrictInt
@@ -113,9 +113,9 @@ def tables() -> Tables:
     return read("paper.yaml", Tables)
 
 
-def reference(columns: str, figures: Mapping[str, float] | None) -> dict[str, float]:
+def reference(columns: Iterable[str], figures: Mapping[str, float] | None) -> dict[str, float]:
     """Columns ``paper_*`` of a row, from the paper's ``figures``; NaN for a column that the paper lacks."""
-    return {f"paper_{column}": (figures or {}).get(column, float("nan")) for column in columns.split()}
+    return {f"paper_{column}": (figures or {}).get(column, float("nan")) for column in columns}
 
 
 def reference_reader(table: Mapping[str, object], reader: str) -> str:

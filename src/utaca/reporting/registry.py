@@ -101,10 +101,12 @@ class TableEntry:
 
     name: str
     title: str
-    maker: str
     theme: str
     files: list[str]
     caption: str
+    maker: str = "points.points"
+    points: list[str] = field(default_factory=list)
+    paper: str = ""
     kind: str = "table"
     when: str = "always"
     role: str = ""
@@ -121,6 +123,16 @@ class TableEntry:
     def function(self) -> str:
         """The name in :attr:`module` of the function that makes the table."""
         return self.maker.partition(".")[2]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns, by their names in the CSV file."""
+        return [column.removeprefix("+") for column in self.columns]
+
+    @property
+    def of_paper(self) -> list[str]:
+        """The columns of which the table shows the paper's figures."""
+        return [name.removeprefix("paper_") for name in self.names if name.startswith("paper_")]
 
     def holds(self, config: schema.Config) -> bool:
         """Whether a run of the config makes the table or figure."""
@@ -159,7 +171,7 @@ def _declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     result = {}
     for name, about in declarations.items():
         try:
-            lists = {key: about[key].split() for key in ("files", "columns") if key in about}
+            lists = {key: about[key].split() for key in ("files", "columns", "points") if key in about}
             entry = TableEntry(name=name, **about | lists)
             wrong = [
                 f"{key} {value!r}, which is none of {', '.join(known)}"

@@ -13,8 +13,9 @@ import pandas as pd
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.reporting import paper, render, statistics
+from utaca.reporting.measures import CAS, MTOKENS, ROLLBACKS, Measure
 from utaca.reporting.registry import Files, data
-from utaca.reporting.statistics import Draws, Resampled, Row
+from utaca.reporting.statistics import Draws, Resampled
 from utaca.settings import schema
 from utaca.settings.schema import BLOCK_METHODS, NO_DETECTOR, NOT_RUN
 from utaca.settings.triggers import TriggerSetting, parse
@@ -32,23 +33,6 @@ _TOTALS = (
     "decode_seconds",
     "peak_bytes",
 )
-RATIOS = {
-    "mtokens": ("selected", "n_generated", 1),
-    "mtokens_with_tentative": ("selected_with_tentative", "n_generated", 1),
-    "attended": ("attended", "n_generated", 1),
-    "attended_with_tentative": ("attended_with_tentative", "n_generated", 1),
-    "rollbacks_pct": ("rollbacks", "n_generated", 100),
-    "effective_rollbacks_pct": ("effective_rollbacks", "n_generated", 100),
-    "answered": ("n_generated", "examples", 1),
-    "cas_pct": ("cas", "judged", 100),
-    "string_match_pct": ("string_match", "attributes", 100),
-    "score": ("score", "examples", 1),
-    "prefill_s": ("prefill_seconds", "documents", 1),
-    "end_to_end_s": ("end_to_end_seconds", "documents", 1),
-    "seconds_per_token": ("decode_seconds", "n_generated", 1),
-    "read_pct": ("n_context", "n_document", 100),
-}
-"""Columns of tables that are ratios of two sums of a point: numerator, denominator, factor."""
 
 
 class Identity(NamedTuple):
@@ -57,11 +41,6 @@ class Identity(NamedTuple):
     key: paper.PointKey
     trigger: TriggerSetting | None
     detector: str
-
-
-CAS, MTOKENS, ROLLBACKS = (RATIOS[column][:2] for column in ("cas_pct", "mtokens", "rollbacks_pct"))
-ALL_PASSES = RATIOS["mtokens_with_tentative"][:2]
-"""Selected tokens for a generated one, in the passes that were not accepted too."""
 
 
 @dataclass(frozen=True)
@@ -147,31 +126,21 @@ class PointResult:
             return None
         wanted = (NO_DETECTOR, self.base, self.budget, self.policy)
         alike = [point for point in points if (point.family, point.base, point.budget, point.policy) == wanted]
-        rate = self.ratio(*ROLLBACKS)
-        return min(alike, key=lambda point: abs(point.ratio(*ROLLBACKS) - rate), default=None)
+        rate = self.ratio(ROLLBACKS)
+        return min(alike, key=lambda point: abs(point.ratio(ROLLBACKS) - rate), default=None)
 
-    def ratio(self, above: str, below: str) -> float:
-        """Sum ``above`` divided by sum ``below``, over all documents and seeds."""
-        return float(statistics.ratio(self.sums[above], self.sums[below]))
+    def ratio(self, measure: Measure) -> float:
+        """A measure over all documents and seeds, without its factor."""
+        return float(statistics.ratio(self.sums[measure.above], self.sums[measure.below]))
 
-    def resampled(self, above: str, below: str, draws: Draws) -> Resampled:
-        """The ratio of two sums, resampled over documents and seeds."""
+    def resampled(self, measure: Measure, draws: Draws) -> Resampled:
+        """A measure without its factor, resampled over documents and seeds."""
         counts = draws.cells(self.detector, max(1, len(self.seeds)))
-        return statistics.resampled_ratio(self.sums[above], self.sums[below], counts)
+        return statistics.resampled_ratio(self.sums[measure.above], self.sums[measure.below], counts)
 
-    def put(self, row: Row, *columns: str, draws: Draws | None = None) -> None:
-        """Set columns of :data:`RATIOS` in a row, with their intervals if ``draws`` are passed."""
-        for column in columns:
-            above, below, factor = RATIOS[column]
-            if draws is None:
-                row[column] = factor * self.ratio(above, below)
-            else:
-                self.resampled(above, below, draws).put(row, column, factor)
-
-    @property
-    def peak_gib(self) -> float:
-        """Largest peak memory of any answer, in GiB; NaN if peak memory was not measured."""
-        return float(pd.Series(self.sums["peak_bytes"]).max()) / 2**30
+    def total(self, name: str) -> int:
+        """A sum over all documents and seeds, as a count."""
+        return int(self.sums[name].sum())
 
     @property
     def n_failed(self) -> int:
@@ -347,8 +316,12 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
     by_document = judged.groupby("document", sort=True).agg(
         cas=("cas", "sum"), judged=("cas", "count"), string_match=("string_match", "sum"), attributes=("cas", "size")
     )
-    counted = {name: by_document[name].to_numpy(dtype=np.float64) for name in by_document}
-    return totals(answered) | counted | {"documents": np.ones(len(answered))}
+    sums = totals(answered) | {name: by_document[name].to_numpy(dtype=np.float64) for name in by_document}
+    sums["documents"] = np.ones(len(answered))
+    whole = 1 - sums["memory"] - sums["incoherent"]
+    sums["cas_whole"] = sums["cas"] * whole
+    sums["judged_whole"] = sums["judged"] * whole
+    return sums
 
 
 # CAS at equal tokens
@@ -371,23 +344,29 @@ class Curve:
         """Make the curve through those of InfLLM that have a token, by budget; None if there are none."""
         fixed = [point for point in points if point.decoder == schema.FIXED and point.sums["n_generated"].any()]
         fixed.sort(key=lambda point: point.budget)
-        each = ([point.resampled(*sums, draws) for point in fixed] for sums in (MTOKENS, CAS))
-        tokens, cas = ([np.append(x.value, x.resamples) for x in figures] for figures in each)
-        return cls(fixed, np.stack(tokens), np.stack(cas), draws) if fixed else None
+        if not fixed:
+            return None
+        return cls(fixed, _stacked(fixed, MTOKENS, draws), _stacked(fixed, CAS, draws), draws)
 
-    def at(self, point: PointResult, tokens: tuple[str, str] = MTOKENS) -> Resampled:
+    def at(self, point: PointResult, tokens: Measure = MTOKENS) -> Resampled:
         """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end.
 
         With :data:`ALL_PASSES` as ``tokens``, at those that all its passes selected.
         """
-        of_point = point.resampled(*tokens, self.draws)
+        of_point = point.resampled(tokens, self.draws)
         columns = zip(np.append(of_point.value, of_point.resamples), self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(*column) for column in columns])
         return Resampled(float(cas[0]), cas[1:])
 
-    def gain(self, point: PointResult, tokens: tuple[str, str] = MTOKENS) -> Resampled:
+    def gain(self, point: PointResult, tokens: Measure = MTOKENS) -> Resampled:
         """CAS of the point minus CAS of the curve at the point's ``tokens`` (see :meth:`at`), paired by document."""
-        return point.resampled(*CAS, self.draws) - self.at(point, tokens)
+        return point.resampled(CAS, self.draws) - self.at(point, tokens)
+
+
+def _stacked(points: Sequence[PointResult], measure: Measure, draws: Draws) -> np.ndarray:
+    """A measure of each point, and its values in the resamples [points, 1 + count]."""
+    figures = [point.resampled(measure, draws) for point in points]
+    return np.stack([np.append(figure.value, figure.resamples) for figure in figures])
 
 
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:

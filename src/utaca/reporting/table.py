@@ -72,8 +72,7 @@ def columns() -> dict[str, Column]:
 def columns_of(entry: TableEntry) -> dict[str, Column]:
     """The columns of a declared table, by name."""
     result = {}
-    for declared in entry.columns:
-        name = declared.removeprefix("+")
+    for declared, name in zip(entry.columns, entry.names, strict=True):
         changes = entry.columns_here.get(name, {})
         result[name] = replace(columns().get(name, Column(name)), folded=declared != name, **changes)
     return result

@@ -13,7 +13,7 @@ import pandas as pd
 from utaca.records import check_source, read, rows
 from utaca.records.schemas import AS_DECIDED, CORRECT, FALSE_NEGATIVE, FALSE_POSITIVE, replay_name
 from utaca.reporting import paper
-from utaca.reporting.registry import Files
+from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.results import label_in_words
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
@@ -121,7 +121,7 @@ def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
 
 def _paper(figures: Mapping[str, float] | None) -> Row:
     names = [f"{name}_{when}" for name in ("quality_pct", "mtokens", "rollbacks") for when in ("before", "after")]
-    return paper.reference(" ".join(names), figures)
+    return paper.reference(names, figures)
 
 
 def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -132,6 +132,7 @@ def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
     known = [case for case in cases if not np.isnan(case["logprob_change"])]
     known.sort(key=lambda case: (case["logprob_change"], case["document"], case["step"]))
     reported = paper.tables().probabilities
+    columns = ENTRIES["probabilities"].of_paper
     chosen = {"largest rise": known[-1:], "median rise": known[len(known) // 2 :][:1], "smallest rise": known[:1]}
     table: list[Row] = []
     for name, found in chosen.items():
@@ -140,8 +141,8 @@ def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
             ("step", "rank_before", "rank_after", "logprob_before", "logprob_after", "logprob_change"), NAN
         )
         row |= found[0] if found else {}
-        table.append(row | paper.reference(" ".join(reported), reported if name == "largest rise" else None))
-    table.append(_mean_correction(known, config) | paper.reference(" ".join(reported), None))
+        table.append(row | paper.reference(columns, reported if name == "largest rise" else None))
+    table.append(_mean_correction(known, config) | paper.reference(columns, None))
     words = {"point": label_in_words(point.label, config), "beyond": len(cases) - len(known)}
     return framed(table, len({row["document"] for row in labels}), **words)
 

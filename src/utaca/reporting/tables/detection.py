@@ -15,8 +15,8 @@ from utaca.detection.training.metrics import calibration_error, detection_metric
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
-from utaca.reporting import paper, registry, statistics
-from utaca.reporting.registry import Files
+from utaca.reporting import paper, point_rows, registry, statistics
+from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.results import NAMES, PointResult, points_shown
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import NOT_RUN, framed
@@ -122,7 +122,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
             row[f"{column}_p"] = difference.p
             difference.put(row, f"{column}_difference", factor)
         figures = reported.get(name)
-        rows.append(row | paper.reference("macc_pct recall_n_pct recall_p_pct", figures))
+        rows.append(row | paper.reference(ENTRIES["detection"].of_paper, figures))
     for metric in COMPARED:
         statistics.adjust(rows, f"{METRICS[metric][0]}_p")
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector))
@@ -166,7 +166,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
         row: Row = dict(zip(("margin", "embedding", "lstm"), components, strict=True))
         row |= _row(data, name, measured(data, name, draws), draws) | {"detector": title(name) or NOT_RUN}
         row |= _generation(decoded.get(name), config)
-        rows.append(row | paper.reference("macc_pct cas_pct", figures))
+        rows.append(row | paper.reference(ENTRIES["ablation"].of_paper, figures))
     trigger = _decoded_in_words(decoded)
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector), trigger=trigger)
 
@@ -182,7 +182,7 @@ def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
         row: Row = {"classes": config.detectors[name].classes} | _row(data, name, measured(data, name, draws), draws)
         row |= _generation(decoded.get(name), config)
         figures = paper.tables().two_way.get(name)
-        rows.append(row | paper.reference("macc_pct recall_n_pct recall_p_pct mtokens cas_pct", figures))
+        rows.append(row | paper.reference(ENTRIES["two_way"].of_paper, figures))
     return framed(rows, len(data.documents), data.seeds, trigger=_decoded_in_words(decoded))
 
 
@@ -204,13 +204,12 @@ def decoded_with(files: Files, config: schema.Config, variants: Collection[str])
 
 def _generation(point: PointResult | None, config: schema.Config) -> Row:
     """Columns of generation with a detector as the trigger; empty if no point was decoded with it."""
-    row: Row = {"mtokens": NAN, "mtokens_with_tentative": NAN, "generation_seeds": 0}
-    Resampled().put(row, "cas_pct")
-    if point:
-        row["generation_seeds"] = len(point.seeds)
-        point.put(row, "mtokens", "mtokens_with_tentative")
-        point.put(row, "cas_pct", draws=Draws.of(len(point.documents), config, "test"))
-    return row
+    columns = ("mtokens", "mtokens_with_tentative", "cas_pct")
+    if point is None:
+        return {"generation_seeds": 0} | point_rows.measured(columns, lambda _: Resampled())
+    draws = Draws.of(len(point.documents), config, "test")
+    figures = point_rows.measured(columns, lambda measure: point.resampled(measure, draws))
+    return {"generation_seeds": len(point.seeds)} | figures
 
 
 def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:

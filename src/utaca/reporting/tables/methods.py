@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import paper, render, statistics
-from utaca.reporting.registry import Files
-from utaca.reporting.results import CAS, MTOKENS, PointResult, points, setting_in_words
-from utaca.reporting.statistics import NAN, Draws, Resampled, Row
-from utaca.reporting.table import NOT_RUN, framed
+from utaca.reporting.measures import CAS, MTOKENS
+from utaca.reporting.point_rows import point_row
+from utaca.reporting.registry import ENTRIES, Files
+from utaca.reporting.results import PointResult, points, setting_in_words
+from utaca.reporting.statistics import Draws, Resampled
+from utaca.reporting.table import framed
 from utaca.settings import schema
 
 if TYPE_CHECKING:
@@ -34,48 +36,29 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
     for point in compared:
-        prefill = getattr(KINDS.get(point.retriever), "prefill", "linear")
         figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
         figures = figures if point.in_paper else None
-        reference: Row = paper.reference("mtokens seconds_per_token cas_pct", figures)
-        reference["paper_excluded"] = bool((figures or {}).get("excluded"))
-        row: Row = {"method": point.name}
-        if point.not_run:
-            # All figures stay empty.
-            row |= dict.fromkeys(("read_pct", "mtokens", "mtokens_with_tentative", "attended"), NAN)
-            row |= dict.fromkeys(("cas_pct", "cas_whole_pct", "difference_pct"), NAN)
-            row |= dict.fromkeys(("prefill_s", "seconds_per_token", "peak_gib"), NAN)
-            row |= {"lacks": point.not_run, "setting": NOT_RUN, "prefill": prefill, "nearest_utaca": ""}
-            rows.append(row | {"n_documents": 0, "n_memory": 0, "n_incoherent": 0} | reference)
-            continue
-        row |= {
-            "setting": _setting(point, KINDS, config),
-            "n_documents": len(point.documents),
-            "prefill": prefill,
-            "read_pct": 100 * point.ratio("n_context", "n_document"),
-            "n_memory": int(point.sums["memory"].sum()),
-            "n_incoherent": int(point.sums["incoherent"].sum()),
-        }
-        point.put(row, "mtokens", "mtokens_with_tentative", "attended")
-        point.put(row, "cas_pct", draws=draws)
-        whole = 1 - point.sums["memory"] - point.sums["incoherent"]
-        without_failures = replace(point, sums={name: point.sums[name] * whole for name in CAS})
-        without_failures.resampled(*CAS, draws).put(row, "cas_whole_pct", 100)
-        row["nearest_utaca"] = ""
-        difference = Resampled()
-        if adaptive and point.decoder != schema.ADAPTIVE:
-            tokens = max(1.0, point.ratio(*MTOKENS))
-            nearest = min(adaptive, key=lambda other: abs(np.log2(max(1.0, other.ratio(*MTOKENS)) / tokens)))
-            row["nearest_utaca"] = setting_in_words(nearest, config)
-            difference = point.resampled(*CAS, draws) - nearest.resampled(*CAS, draws)
+        row = point_row(ENTRIES["methods"], point, config, draws, figures=figures)
+        if not point.not_run:
+            row["setting"] = _setting(point, KINDS, config)
+        row["paper_excluded"] = bool((figures or {}).get("excluded"))
+        row["prefill"] = getattr(KINDS.get(point.retriever), "prefill", "linear")
+        nearest = None if point.not_run or point.decoder == schema.ADAPTIVE else _nearest(point, adaptive)
+        row["nearest_utaca"] = setting_in_words(nearest, config) if nearest else ""
+        difference = point.resampled(CAS, draws) - nearest.resampled(CAS, draws) if nearest else Resampled()
         row["difference_p"] = difference.p
         difference.put(row, "difference_pct", 100)
-        point.put(row, "prefill_s", "seconds_per_token")
-        rows.append(row | {"peak_gib": point.peak_gib} | reference)
+        rows.append(row)
     statistics.adjust(rows, "difference_p")
-    absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if "lacks" in row]
+    absent = [f"{row['method']} was not run: {row['lacks']}." for row in rows if row["lacks"]]
     remarks = " ".join([*_classifier(config), *absent])
     return framed(rows, draws.documents.shape[1], reader=reader, remarks=remarks)
+
+
+def _nearest(point: PointResult, others: Sequence[PointResult]) -> PointResult | None:
+    """That of the other points whose mTokens are nearest in log2; None if there are no others."""
+    tokens = max(1.0, point.ratio(MTOKENS))
+    return min(others, key=lambda other: abs(np.log2(max(1.0, other.ratio(MTOKENS)) / tokens)), default=None)
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:

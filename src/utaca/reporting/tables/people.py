@@ -12,7 +12,7 @@ from utaca.judging.sheets import RANDOM, SPLITS, Correction, HumanScore, matched
 from utaca.records import read, rows
 from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, UNKNOWN
 from utaca.reporting import paper, statistics
-from utaca.reporting.registry import Files
+from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.results import of_config
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row, kappa
 from utaca.reporting.table import framed
@@ -107,4 +107,4 @@ def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Conf
     draws.correlation(cas, person, document).put(row, "correlation")
     of_point = of_config(config.operating[point], config) if point in config.operating else None
     figures = paper.tables().human.get(of_point.key) if of_point and of_point.in_paper else None
-    return row | paper.reference("cas_pct human_pct string_match_pct", figures)
+    return row | paper.reference(ENTRIES["human_points"].of_paper, figures)

@@ -18,7 +18,7 @@ from utaca.judging.rules import statements
 from utaca.judging.sheets import HumanScore, matched, read_sheet
 from utaca.records import rows
 from utaca.reporting import paper
-from utaca.reporting.registry import Files
+from utaca.reporting.registry import ENTRIES, Files
 from utaca.reporting.results import label_in_words, of_config
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
@@ -109,7 +109,7 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     both = pd.concat(study.answers).dropna(subset=["cas", "human"])
     place = both["number"].to_numpy() - 1
     draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), place).put(mean, "correlation")
-    columns = "string_match_pct cas_pct human_pct n_right"
+    columns = ENTRIES["human"].of_paper
     (figures,) = paper.tables().human.values()
     beside = [paper.reference(columns, None)] * len(table) + [paper.reference(columns, figures)]
     return study.framed([row | other for row, other in zip([*table, mean], beside, strict=True)], config)
@@ -132,7 +132,7 @@ def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
     """Two of the studied answers, attribute by attribute: right values in another form, and wrong ones."""
     study = Study.of(files, config)
     found = {"form": in_another_form(study.answers), "wrong": with_wrong_values(study.answers)}
-    columns = "string_match_pct cas_pct human_pct"
+    columns = ENTRIES["cas_cases"].of_paper
     table: list[Row] = []
     for case, answer in found.items():
         texts: Row = {"case": CASES[case], "reference": "", "prediction": ""}
@@ -143,7 +143,7 @@ def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
             table.append(row | paper.reference(columns, None))
         if answer is None:
             last: Row = {"number": NAN, "document": "", "person": "none of these answers", "attribute": ""}
-            last |= dict.fromkeys(columns.split(), NAN)
+            last |= dict.fromkeys(columns, NAN)
         else:
             last = {name: x for name, x in _scores(answer).items() if not name.startswith("n_")} | {"attribute": "mean"}
         table.append(texts | last | paper.reference(columns, paper.tables().cas_cases[case]))

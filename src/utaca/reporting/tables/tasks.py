@@ -9,18 +9,10 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.records import check_source, read
-from utaca.reporting import paper, render, statistics
-from utaca.reporting.registry import Files
-from utaca.reporting.results import (
-    RATIOS,
-    Identity,
-    PointResult,
-    of_answers,
-    of_config,
-    pooled,
-    setting_in_words,
-    totals,
-)
+from utaca.reporting import paper, point_rows, statistics
+from utaca.reporting.measures import SCORE, Measure
+from utaca.reporting.registry import ENTRIES, Files
+from utaca.reporting.results import Identity, PointResult, of_answers, of_config, pooled, totals
 from utaca.reporting.statistics import Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.reporting.tables.detection import learned_from, loaded, measured
@@ -92,9 +84,9 @@ class Group:
     def points(self, identity: Identity) -> list[PointResult]:
         return [one.points[identity] for one in self.sets]
 
-    def mean(self, identity: Identity, above: str = "score", below: str = "examples") -> Resampled:
-        """Mean over the sets of the ratio of two sums of a point; NaN if the point was not run."""
-        mean = statistics.mean([one.points[identity].resampled(above, below, one.draws) for one in self.sets])
+    def mean(self, identity: Identity, measure: Measure = SCORE) -> Resampled:
+        """Mean over the sets of a measure of a point; NaN if the point was not run."""
+        mean = statistics.mean([one.points[identity].resampled(measure, one.draws) for one in self.sets])
         not_run = any(point.not_run for point in self.points(identity))
         return replace(mean, value=np.nan, resamples=mean.resamples * np.nan) if not_run else mean
 
@@ -113,7 +105,7 @@ def groups(sets: Sequence[SetResult]) -> list[Group]:
 def ood(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of every operating point on every set of a benchmark."""
     sets = set_results(files, config)
-    rows = [_row(group, identity, config) for group in groups(sets) for identity in group.identities]
+    rows = [_row(group, identity, "ood", config) for group in groups(sets) for identity in group.identities]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
     remarks = " ".join([*absent, tasks_in_words(config)])
     return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=remarks)
@@ -133,51 +125,41 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             detector = identity.detector
             if detector not in detectors:
                 continue
-            setting = group.points(identity)[0].setting
-            row = _row(group, identity, config) | {"detector": detector, "setting": setting}
+            row = _row(group, identity, "calibration", config)
+            row["setting"] = group.points(identity)[0].setting
             before = identity._replace(detector=started.get(detector, ""))
             gain = group.mean(identity) - group.mean(before) if before in group.identities else Resampled()
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
             row["learned_from"] = learned_from(config.detectors[detector])
             figures = paper.tables().calibration.get(group.name, {}).get(identity.key)
-            rows.append(row | paper.reference("mtokens score", figures and figures[detector in started]))
+            rows.append(row | paper.reference(("mtokens", "score"), figures and figures[detector in started]))
     return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=tasks_in_words(config))
 
 
-def _row(group: Group, identity: Identity, config: schema.Config) -> Row:
-    first = group.sets[0]
+def _row(group: Group, identity: Identity, table: str, config: schema.Config) -> Row:
+    """The row of a point on a set, with what the ``table`` declares; without figures if the point was not run."""
+    entry = ENTRIES[table]
     points = group.points(identity)
-    point = points[0]
-    task = TASKS[first.settings.task]
-    not_run = next((point.not_run for point in points if point.not_run), "")
-    figures = paper.tables().tasks.get(group.name, {}).get(point.key) if point.in_paper else None
+    first = next((point for point in points if point.not_run), points[0])
+    task = TASKS[group.sets[0].settings.task]
+    figures = paper.tables().tasks.get(group.name, {}).get(first.key) if first.in_paper else None
     row: Row = {
         "set": group.name,
         "benchmark": task.benchmark,
         "metric": task.metric,
         "source": "official" if all(one.official for one in group.sets) else "protocol",
-        "method": point.name,
-        "setting": render.MISSING if not_run else setting_in_words(point, config),
-        "detector": point.detector,
         "n_rows": sum(one.n_rows for one in group.sets),
         "n_documents": sum(len(point.documents) for point in points),
-        "n_failed": int(sum(point.sums["memory"].sum() for point in points)),
+        "n_failed": sum(point.total("memory") for point in points),
         "tokens": float(np.mean([one.tokens for one in group.sets])),
-        "lacks": not_run,
-    } | paper.reference("mtokens score", figures)
-    tokens = ("mtokens", "mtokens_with_tentative", "attended", "rollbacks_pct", "answered")
-    for column in ("score", *tokens, "seconds_per_token", "read_pct"):
-        above, below, factor = RATIOS[column]
-        figure = group.mean(identity, above, below)
-        if column in ("mtokens", "score"):
-            figure.put(row, column, factor)
-        else:
-            row[column] = factor * figure.value
+    }
+    row |= point_rows.identified(first, config)
+    row |= point_rows.measured(entry.names, lambda measure: group.mean(identity, measure))
     full = next((other for other in group.identities if other.key[0] == "full"), identity)
     difference = group.mean(identity) - group.mean(full) if full != identity else Resampled()
     difference.put(row, "difference")
-    return row
+    return row | paper.reference(entry.of_paper, figures)
 
 
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:

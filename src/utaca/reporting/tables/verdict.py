@@ -18,19 +18,17 @@ import pandas as pd
 
 from utaca.errors import UserError
 from utaca.reporting import statistics
+from utaca.reporting.measures import ALL_PASSES, MEASURES, MTOKENS, ROLLBACKS
+from utaca.reporting.point_rows import identified
 from utaca.reporting.registry import Files
 from utaca.reporting.results import (
-    ALL_PASSES,
-    MTOKENS,
     NAMES,
-    ROLLBACKS,
     Curve,
     Identity,
     PointResult,
     name_in_words,
     of_config,
     points_shown,
-    setting_in_words,
     trigger_in_words,
 )
 from utaca.reporting.statistics import NAN, Draws, Resampled, Row
@@ -166,7 +164,7 @@ class _Comparison:
                 label = planned.label if first is None else planned.over
                 raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
             over = name_in_words(second, self.config)
-            rates = [100 * point.ratio(*ROLLBACKS) for point in (first, second)]
+            rates = [100 * point.ratio(ROLLBACKS) for point in (first, second)]
             row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
             row |= {"note": _expansions(*rates), "meets": True}
             rows.append(row | {"name": f"{row['name']} over {over}", "over": over})
@@ -181,8 +179,8 @@ class _Comparison:
             return []
         row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
         row |= dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
-        own_rate = fmean([point.ratio(*ROLLBACKS) for point, _ in pairs])
-        control_rate = fmean([control.ratio(*ROLLBACKS) for _, control in pairs])
+        own_rate = fmean([point.ratio(ROLLBACKS) for point, _ in pairs])
+        control_rate = fmean([control.ratio(ROLLBACKS) for _, control in pairs])
         row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
         row |= {"n_points": len(pairs), "note": _expansions(100 * own_rate, 100 * control_rate)}
         _Gain.mean([self._gain(point) - self._gain(control) for point, control in pairs]).put(row)
@@ -190,23 +188,22 @@ class _Comparison:
 
     def _comparable(self, point: PointResult, control: PointResult) -> bool:
         """Whether a control expands about as often as the point, and InfLLM has points at the tokens of both."""
-        rate, of_control = (each.ratio(*ROLLBACKS) for each in (point, control))
+        rate, of_control = (each.ratio(ROLLBACKS) for each in (point, control))
         alike = max(rate, of_control) <= ALIKE * min(rate, of_control)
-        return alike and not any(self._beyond(each.ratio(*MTOKENS)) for each in (point, control))
+        return alike and not any(self._beyond(each.ratio(MTOKENS)) for each in (point, control))
 
     def _gain(self, point: PointResult) -> _Gain:
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
 
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
-        note = self._beyond(point.ratio(*MTOKENS))
-        row: Row = {"name": name_in_words(point, self.config), "setting": setting_in_words(point, self.config)}
-        row |= {"method": point.name, "decoder": point.decoder, "family": point.family}
-        row |= {"trigger": str(point.trigger or "")}
-        row |= {"detector": point.detector, "seeds": len(point.seeds)}
+        note = self._beyond(point.ratio(MTOKENS))
+        row = identified(point, self.config)
+        row["name"] = name_in_words(point, self.config)
         row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
         row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.accepted.value))}
-        point.put(row, "mtokens", "mtokens_with_tentative", "cas_pct")
-        row |= {"infllm_cas_pct": 100 * self.curve.at(point).value}
+        for column in ("mtokens", "mtokens_with_tentative", "cas_pct"):
+            row[column] = MEASURES[column].factor * point.ratio(MEASURES[column])
+        row["infllm_cas_pct"] = 100 * self.curve.at(point).value
         row["gain_p"] = gain.accepted.p if claim != "exploratory" else NAN
         gain.put(row)
         return row

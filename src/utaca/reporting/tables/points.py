@@ -1,0 +1,73 @@
+"""Tables of operating points that need no code of their own: ``tables.yaml`` declares what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from utaca.reporting import paper
+from utaca.reporting.point_rows import point_row
+from utaca.reporting.registry import ENTRIES, Files, TableEntry
+from utaca.reporting.results import Identity, PointResult, points_shown, timed
+from utaca.reporting.statistics import Draws, Row
+from utaca.reporting.table import framed
+from utaca.settings import schema
+
+
+def points(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
+    """A row for each operating point that the table shows."""
+    table = PointTable.of(name, files, config)
+    return table.framed(table.rows())
+
+
+@dataclass(frozen=True)
+class PointTable:
+    """A table of the operating points of a split, as its entry declares it.
+
+    ``alone`` has the results of answers that were decoded each by itself, if the run has some. All points are resampled
+    by the same ``draws``.
+    """
+
+    entry: TableEntry
+    config: schema.Config
+    points: Sequence[PointResult]
+    draws: Draws
+    alone: Mapping[Identity, PointResult]
+
+    @classmethod
+    def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
+        """Read the points that the table of this name shows."""
+        entry = ENTRIES[name]
+        split = entry.points[0]
+        points = points_shown(files, config, split, *entry.points)
+        draws = Draws.of(len(points[0].documents), config, split)
+        return cls(entry, config, points, draws, timed(files.get("timed_answers", ())))
+
+    @property
+    def reader(self) -> str:
+        """The paper's reader whose figures stand beside ours."""
+        return paper.reference_reader(getattr(paper.tables(), self.entry.paper), self.config.reader.name)
+
+    def rows(self) -> list[Row]:
+        """A row for each point."""
+        reported = getattr(paper.tables(), self.entry.paper)[self.reader]
+        rows = []
+        for point in self.points:
+            figures = reported.get(point.key) if point.in_paper else None
+            alone = self.alone.get(point.identity)
+            rows.append(point_row(self.entry, point, self.config, self.draws, figures=figures, alone=alone))
+        return rows
+
+    def framed(self, rows: Sequence[Row]) -> pd.DataFrame:
+        """The frame of the table, with the words that captions of such tables use."""
+        n_timed = min(row["n_timed"] for row in rows)
+        documents = f"{n_timed} document{'s' * (n_timed != 1)}"
+        return framed(
+            rows,
+            len(self.points[0].documents),
+            reader=self.reader,
+            split=self.entry.points[0].replace("test", "long-context test"),
+            timed=f"{documents}, decoded each by itself" if self.alone else documents,
+        )
