@@ -21,7 +21,7 @@ from typer.main import get_command
 from utaca.app.main import TARGETS, app
 from utaca.decoding import policies
 from utaca.errors import UserError
-from utaca.reporting import paper
+from utaca.reporting import paper, registry
 from utaca.reporting.paper_tables import listed
 from utaca.reporting.results import label_in_words
 from utaca.runs import record as runs
@@ -238,7 +238,11 @@ def test_commands_and_configs_are_understood(page: Path) -> None:
             check_targets(words[1:])
     for token in tokens(page):
         if token.type == "fence" and token.info == "yaml":
-            compose(yaml.safe_load(token.content), ROOT)
+            content = yaml.safe_load(token.content)
+            if any("theme" in entry for entry in content.values() if isinstance(entry, dict)):
+                assert registry.declared(content, page.name)  # a table
+            else:
+                compose(content, ROOT)
 
 
 # The plan

@@ -128,6 +128,9 @@ def test_a_signal_is_measured_by_its_own_hook(tmp_path: Path, monkeypatch: pytes
 
 # Files in the package
 
+SPEED = "A table of points"
+"""The heading of the page's table that needs no code."""
+
 ADDED = {
     "methods/agreed.py": "A method",
     "detection/signals/lead.py": "A signal",
@@ -180,6 +183,7 @@ inputs = {"test_answers": "answers.parquet"}
 job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=plan.config, output=outputs)
 exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
 print(*outputs, sep="\\n")
+print(*plan.made_from("speed"), *(path for path in plan.RESULTS if Path(path).stem == "speed"))
 """
 
 
@@ -189,11 +193,15 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
     (tmp_path / "data").symlink_to(ROOT / "data")
     for file, heading in ADDED.items():
         (source / "utaca" / file).write_text(examples("docs/extending.md", heading)[0], encoding="utf-8")
+    declarations = source / "utaca" / "reporting" / "tables.yaml"
+    with declarations.open("a", encoding="utf-8") as file:
+        file.write(examples("docs/extending.md", SPEED, "yaml")[0])
     environment = {**os.environ, "PYTHONPATH": f"{source}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", INSTALLED, ROOT, script]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    method, signals, *outputs = done.stdout.splitlines()
+    method, signals, *outputs, speed = done.stdout.splitlines()
+    assert speed.split()[:4] == ["test_answers", "test_scores", "timed_answers", "results/smoke/tables/speed.csv"]
     assert method == "Agreed(budget=9)"
     assert signals.split()[:3] == ["lead", "margin", "retrieval"]
     assert signals.split().count("lead") == 3
@@ -327,9 +335,12 @@ DECLARED = {
     "mine: [": "cannot be read",
     "- mine": "declares no table by its name",
     "mine: 3": "the entry of table mine is malformed",
-    "mine:\n  title: T": "the entry of table mine is malformed .*missing 4 required",
+    "mine:\n  title: T": "the entry of table mine is malformed .*missing 3 required",
     f"mine:\n  {TABLE}\n  colour: red": "unexpected keyword argument 'colour'",
     f"mine:\n  {TABLE}\n  when: ever": "table mine has when 'ever', which is none of always",
+    f"mine:\n  {TABLE}\n  points: tests": "table mine has points 'tests', which is none of validation, test",
+    f"mine:\n  {TABLE}\n  paper: human": "table mine has paper 'human', which is none of validation, test, tradeoff",
+    f"mine:\n  {TABLE.replace('maker: mine.f', 'notes: N')}": "table mine has neither a maker nor points",
     f"mine:\n  {TABLE}\n  kind: chart": "table mine has kind 'chart', which is none of table, figure",
     f"mine:\n  {TABLE.replace('mine.f', 'mine.g')}": "has no function mine.g",
     f"mine:\n  {TABLE.replace('mine.f', 'other.f')}": "has no function mine.f",

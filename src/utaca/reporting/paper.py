@@ -108,6 +108,10 @@ class Tables(DataFile):
     hyperparameters: Hyperparameters
 
 
+BY_POINT = ("validation", "test", "tradeoff")
+"""The tables that have figures by reader and operating point."""
+
+
 def tables() -> Tables:
     """The tables of ``data/paper.yaml``; raises :class:`utaca.errors.UserError` if a figure is malformed."""
     return read("paper.yaml", Tables)

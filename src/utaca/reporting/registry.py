@@ -8,12 +8,15 @@ from typing import Any
 import yaml
 
 from utaca.errors import UserError
+from utaca.reporting import paper
 from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
 """The files that a table is made from, by their names in the workflow (``made_from``)."""
 TWO_WAY = "two_way"
 """The detector variant of two classes, which the paper holds against three."""
+POINTS = "points.points"
+"""The maker of a table that declares its points and names no maker."""
 ENDINGS = {"table": ("csv", "md", "tex", "json"), "figure": ("csv", "png", "svg")}
 
 
@@ -104,7 +107,7 @@ class TableEntry:
     theme: str
     files: list[str]
     caption: str
-    maker: str = "points.points"
+    maker: str = POINTS
     points: list[str] = field(default_factory=list)
     paper: str = ""
     kind: str = "table"
@@ -145,13 +148,13 @@ def _entries() -> dict[str, TableEntry]:
     Modules are read and not imported, because planning the workflow must not load pandas. Raises :class:`UserError` for
     a declaration that is malformed.
     """
-    result = _declared(data("tables.yaml"), "tables.yaml")
+    result = declared(data("tables.yaml"), "tables.yaml")
     for module in sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name):
         if module.name.endswith(".py"):
             try:
                 text = module.read_text(encoding="utf-8")
                 declarations = text.partition("\n---\n")[2].partition('"""')[0]
-                own = _declared(yaml.safe_load(declarations) or {}, module.name)
+                own = declared(yaml.safe_load(declarations) or {}, module.name)
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
                 raise UserError(f"{module} cannot be read ({' '.join(str(error).split())}); correct it") from error
             for name, entry in own.items():
@@ -164,7 +167,7 @@ def _entries() -> dict[str, TableEntry]:
     return result
 
 
-def _declared(declarations: Any, where: str) -> dict[str, TableEntry]:
+def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     """The entries of a file of declarations, by name."""
     if not isinstance(declarations, Mapping):
         raise UserError(f"{where} declares no table by its name; see docs/extending.md")
@@ -173,19 +176,29 @@ def _declared(declarations: Any, where: str) -> dict[str, TableEntry]:
         try:
             lists = {key: about[key].split() for key in ("files", "columns", "points") if key in about}
             entry = TableEntry(name=name, **about | lists)
-            wrong = [
-                f"{key} {value!r}, which is none of {', '.join(known)}"
-                for key, value, known in (("kind", entry.kind, ENDINGS), ("when", entry.when, WHEN))
-                if value not in known
-            ]
+            wrong = _wrong(entry)
         except (AttributeError, TypeError) as error:
             raise UserError(
                 f"{where}: the entry of table {name} is malformed ({error}); see docs/extending.md"
             ) from error
         if wrong:
-            raise UserError(f"{where}: table {name} has {wrong[0]}")
+            raise UserError(f"{where}: table {name} has {wrong}")
         result[name] = entry
     return result
+
+
+def _wrong(entry: TableEntry) -> str:
+    """What a declaration has that no table can have; "" if there is nothing."""
+    choices = [("kind", entry.kind, ENDINGS), ("when", entry.when, WHEN)]
+    choices += [("points", section, schema.SECTIONS) for section in entry.points]
+    if entry.paper:
+        choices.append(("paper", entry.paper, paper.BY_POINT))
+    for key, value, known in choices:
+        if value not in known:
+            return f"{key} {value!r}, which is none of {', '.join(known)}"
+    if entry.maker == POINTS and not entry.points:
+        return "neither a maker nor points"
+    return ""
 
 
 ENTRIES = _entries()

@@ -46,13 +46,18 @@ class PointTable:
         return cls(entry, config, points, draws, timed(files.get("timed_answers", ())))
 
     @property
+    def reported(self) -> Mapping[str, Mapping[paper.PointKey, paper.Figures]]:
+        """The paper's figures by reader and point; {} if the table shows none."""
+        return getattr(paper.tables(), self.entry.paper) if self.entry.paper else {}
+
+    @property
     def reader(self) -> str:
-        """The paper's reader whose figures stand beside ours."""
-        return paper.reference_reader(getattr(paper.tables(), self.entry.paper), self.config.reader.name)
+        """The paper's reader whose figures the table shows."""
+        return paper.reference_reader(self.reported, self.config.reader.name)
 
     def rows(self) -> list[Row]:
         """A row for each point."""
-        reported = getattr(paper.tables(), self.entry.paper)[self.reader]
+        reported = self.reported.get(self.reader, {})
         rows = []
         for point in self.points:
             figures = reported.get(point.key) if point.in_paper else None
