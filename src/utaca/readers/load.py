@@ -22,6 +22,7 @@ from utaca.readers import files, gguf, hub
 from utaca.readers.attention import ATTENTION, Attending, Rotary
 from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
 from utaca.readers.families import FAMILIES
+from utaca.readers.head import products
 from utaca.readers.model_config import model_config
 from utaca.readers.prompts import Prompts
 from utaca.readers.shortcuts import shorten
@@ -29,9 +30,6 @@ from utaca.readers.turns import in_turn
 from utaca.settings.checks import build_reader
 from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes
-
-HEAD_ROWS = 256
-"""Rows of a bfloat16 output matrix that are converted to float32 at once."""
 
 
 class Reader:
@@ -173,23 +171,13 @@ class Reader:
         return self._parts.norm(hidden)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Compute float32 logits [..., V] of hidden states [..., D]; in bfloat16, logit margins would be quantised."""
-        return self._product(hidden.reshape(-1, self.width)).view(*hidden.shape[:-1], -1)
+        """Compute float32 logits [..., V] of hidden states [..., D]; in bfloat16, logit margins would be quantised.
 
-    def _product(self, hidden: Tensor) -> Tensor:
-        """Compute the float32 products [N, V] of hidden states [N, D] and the output matrix."""
+        On a CPU, few rows of a bfloat16 model have exact logits for their best tokens, and for the others logits that
+        are rounded to bfloat16; see :func:`utaca.readers.head.best_exact`.
+        """
         weight = self._parts.head.weight.detach()
-        if weight.dtype == torch.float32:
-            return hidden.float() @ weight.T
-        if weight.is_cuda:
-            return torch.mm(hidden, weight.T, out_dtype=torch.float32)
-        # In parts: a float32 copy of the matrix would be a quarter as large as a small model with a large vocabulary.
-        columns = hidden.float().T.contiguous()
-        products = columns.new_empty(len(weight), len(hidden))
-        part = columns.new_empty(HEAD_ROWS, self.width)
-        for rows, out in zip(weight.split(HEAD_ROWS), products.split(HEAD_ROWS), strict=True):
-            torch.mm(part[: len(rows)].copy_(rows), columns, out=out)
-        return products.T.contiguous()
+        return products(hidden.reshape(-1, self.width), weight).view(*hidden.shape[:-1], -1)
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
         """Index of the first layer whose output is not finite when ``run`` calls the model; the layer count if none."""
