@@ -94,9 +94,22 @@ class Branch:
         """Position of the next token."""
         return len(self.memory) + self.length
 
-    def plan(self, tokens: Tensor, budget: int) -> BlockStep:
-        """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run."""
-        return BlockStep(self, tokens, budget)
+    def plan(self, tokens: Tensor, budget: int, after: BlockStep | None = None) -> BlockStep:
+        """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run.
+
+        Behind a step ``after``, it is the next row of that step's chain.
+        """
+        return BlockStep(self, tokens, budget, after)
+
+    @property
+    def longest_chain(self) -> int:
+        """Most rows of a chain: until a further block is far for a token, or until the branch is full."""
+        layout = self.memory.layout
+        n_far = layout.n_far(self.position)
+        length = 1
+        while self.length + length < self.capacity and layout.n_far(self.position + length) == n_far:
+            length += 1
+        return length
 
     @staticmethod
     def run(steps: Sequence[BlockStep]) -> None:

@@ -71,28 +71,39 @@ class Pass:
 class BlockStep(Step):
     """A pass of ``tokens`` [T] after a branch under a ``budget`` of blocks per layer; nothing is committed.
 
+    ``after`` is a step of one token, not yet committed, that the tokens of this step follow. Both run in one pass: they
+    are rows of a chain, and a row of a chain sees the tokens of the rows before it. To commit a row, commit those
+    before it first.
+
     Raises :class:`ValueError` if the branch has no room for the tokens.
     """
 
     passed: Pass
 
-    def __init__(self, branch: Continuation, tokens: Tensor, budget: int) -> None:
+    def __init__(self, branch: Continuation, tokens: Tensor, budget: int, after: BlockStep | None = None) -> None:
         super().__init__(branch, tokens, budget)
-        if branch.length + self.size > branch.capacity:
+        self.chain: tuple[BlockStep, ...] = (*after.chain, after) if after else ()
+        new = len(self.chain) + self.size
+        if branch.length + new > branch.capacity:
             room = branch.capacity - branch.length
-            raise ValueError(f"the branch has room for {room} more tokens, not for {self.size}")
+            raise ValueError(f"the branch has room for {room} more tokens, not for {new}")
         layout = branch.memory.layout
-        self.position = branch.position
+        self.position = branch.position + len(self.chain)
         self.n_far = layout.n_far(self.position)
         self.k = min(budget, self.n_far)
-        # The step sees entries ``start`` to ``n_before`` of the branch's window.
+        # The step sees entries ``start`` to ``n_committed`` of the branch's window and the tokens of its chain, which
+        # are entries ``n_committed`` to ``n_before`` once they are committed.
         self.start = layout.window_start(self.position) - branch.start
-        self.n_before = self.position - branch.start
+        self.n_committed = branch.position - branch.start
+        self.n_before = self.n_committed + len(self.chain)
 
     def equals(self, other: BlockStep) -> bool:
-        """Whether both steps pass the same tokens after the same committed tokens, and retrieve equally many blocks."""
-        alike = self.state.state_id == other.state.state_id and self.k == other.k
-        return alike and torch.equal(self.tokens, other.tokens)
+        """Whether both steps pass the same tokens after the same tokens, and retrieve equally many blocks."""
+        if self.state.state_id != other.state.state_id or self.k != other.k or len(self.chain) != len(other.chain):
+            return False
+        if self.chain and not self.chain[-1].equals(other.chain[-1]):
+            return False
+        return torch.equal(self.tokens, other.tokens)
 
     @property
     def attended(self) -> int:
@@ -109,11 +120,11 @@ def run_together(steps: Sequence[BlockStep]) -> None:
     Nothing is committed. A step's results equal those of the step run alone up to the rounding of larger matrix
     products. Steps of equal history, tokens and budget share a row.
     """
-    twins = _twins(steps)
-    groups = _groups(twins)
+    twins = dict(zip(steps, _twins(steps), strict=True))
+    groups = _groups(list(twins.values()))
     rows = [step for group in groups for step in group]
     reader = steps[0].state.reader
-    attending = _Attending([RowGroup(group) for group in groups])
+    attending = _Attending([RowGroup(group, twins) for group in groups])
     hidden = reader.forward(torch.stack([step.tokens for step in rows]), attending)
     output = Output(hidden, reader.embeddings(), reader.logits)
     captures = {name: capture for step in steps for name, capture in step.state.captures.items()}
@@ -127,7 +138,7 @@ def run_together(steps: Sequence[BlockStep]) -> None:
         scaling=attending.scaling,
         state_ids=[object() for _ in rows],
     )
-    for step, twin in zip(steps, twins, strict=True):
+    for step, twin in twins.items():
         row = rows.index(twin)
         step.output = output
         step.passed = passed
@@ -238,7 +249,7 @@ class _LayerFound:
 class RowGroup:
     """Rows that attend together: single tokens of branches of one document, or steps of one history."""
 
-    def __init__(self, steps: list[BlockStep]) -> None:
+    def __init__(self, steps: list[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
         first = steps[0]
         branch = first.state
         self.branches = [step.state for step in steps]
@@ -249,6 +260,7 @@ class RowGroup:
         self.clipped = self.memory.clipped and not branch.packed
         self._layers: list[_LayerFound] = []
         self._plan_window(steps)
+        self._plan_chains(steps, twins)
         self._plan_rotation(steps)
         self._plan_blocks(first, [step.k for step in steps])
 
@@ -258,21 +270,41 @@ class RowGroup:
         branch = first.state
         # Steps of one history share everything before them.
         end = first.n_before
+        self.chained = any(step.chain for step in steps)
         if self.size == 1:
-            # Branches of one document share its tokens, as far as the window reaches back.
+            # Branches of one document share its tokens, as far as the window reaches back. The rows of one branch's
+            # chain share the branch's own tokens, too.
             end = max(first.start, len(self.memory) - branch.start)
+            if self.chained and all(step.state is branch for step in steps):
+                end = first.n_committed
         self.window = slice(first.start, end)
         self.shared = _by_layer(branch.window[:, :, None, :, self.window])
-        self.n_own = [step.n_before - end for step in steps]
+        self.n_own = [step.n_committed - end for step in steps]
         longest = max(self.n_own)
         self.own_pairs = _by_layer(self._own_pairs(longest)) if longest else []
-        # A mask for :meth:`_attend_own`, whose keys are the token of this pass, then the row's own, padded to
-        # ``longest``; None if no row is padded.
+
+    def _plan_chains(self, steps: Sequence[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
+        """Which rows of the pass each row sees as rows of its chain, and the mask of :meth:`_attend_own`.
+
+        ``earlier`` [R * length] are these rows, for each row as many as the longest chain has; None without chains.
+        ``seen`` is None if each row sees as many keys as any other.
+        """
+        chains = [[steps.index(twins[earlier]) for earlier in step.chain] for step in steps]
+        longest_chain = max(map(len, chains))
+        longest_own = max(self.n_own)
+        device = steps[0].state.window.device
+        self.earlier = None
+        if longest_chain:
+            padded = [chain + [0] * (longest_chain - len(chain)) for chain in chains]
+            self.earlier = torch.tensor(padded, device=device).flatten()
         self.seen = None
-        if min(self.n_own) < longest:
-            device = branch.window.device
-            n_seen = 1 + on_device(self.n_own, device)[:, None, None, None]
-            self.seen = torch.arange(1 + longest, device=device) < n_seen
+        if min(self.n_own) < longest_own or min(map(len, chains)) < longest_chain:
+            n_chain = on_device([len(chain) for chain in chains], device)[:, None, None, None]
+            n_own = on_device(self.n_own, device)[:, None, None, None]
+            of_chain = torch.arange(longest_chain, device=device) < n_chain
+            of_own = torch.arange(longest_own, device=device) < n_own
+            # Each row sees its own token.
+            self.seen = torch.cat((of_own.new_ones(len(steps), 1, 1, 1), of_chain, of_own), -1)
 
     def _plan_rotation(self, steps: Sequence[BlockStep]) -> None:
         """Rotations of queries and keys to the tokens' places and, with far blocks, to the edge of the window."""
@@ -387,17 +419,31 @@ class RowGroup:
     def _attend_own(
         self, layer: int, local: Tensor, new_key: Tensor, value: Tensor, scaling: float
     ) -> tuple[Tensor, Tensor]:
-        """Attention to the tokens of this pass and, if T is 1, to each branch's tokens after the shared window."""
-        if self.size > 1 or not self.own_pairs:
+        """Attention to the tokens of this pass that a row sees and, if T is 1, to each branch's own committed tokens.
+
+        The keys of a row are its token's, then those of its chain, then the branch's own.
+        """
+        if self.size > 1 or not (self.own_pairs or self.chained):
             return grouped(local, new_key, value, scaling, causal=self.size > 1)
-        keys, values = self.own_pairs[layer]
-        keys = torch.cat((new_key, keys), 2)
-        values = torch.cat((value, values), 2)
+        keys = [new_key]
+        values = [value]
+        if self.earlier is not None:
+            keys.append(self._of_chains(new_key))
+            values.append(self._of_chains(value))
+        if self.own_pairs:
+            own_keys, own_values = self.own_pairs[layer]
+            keys.append(own_keys)
+            values.append(own_values)
+        keys, values = (torch.cat(parts, 2) for parts in (keys, values))
         if self.seen is None:
             return grouped(local, keys, values, scaling)
         out, lse = attention([Segment(local, keys, values, self.seen)], scaling)
         groups = keys.shape[1]
         return out.unflatten(1, (groups, -1)), lse.unflatten(1, (groups, -1))
+
+    def _of_chains(self, rows: Tensor) -> Tensor:
+        """What each row [R, G, 1, D] has of the rows of its chain, [R, G, n, D]."""
+        return rows[self.earlier, :, 0].unflatten(0, (len(rows), -1)).transpose(1, 2)
 
     def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         """Attention to the initial tokens and each row's best blocks; rows of equally many blocks attend together."""
