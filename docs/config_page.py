@@ -1,11 +1,11 @@
 """The tables of the config's page, and its JSON Schema, made from the dataclasses.
 
-``python docs/config_page.py`` writes them anew.
+``python docs/config_page.py`` writes both files.
 """
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -45,7 +45,7 @@ def page(root: Path) -> str:
     for name, (_, about) in keys_of(schema.Config).items():
         if name in options:
             named = ", ".join(f"`{option}`" for option in options[name])
-            lines.append(f"| `{name}` | {named} | {about.description} |\n")
+            lines.append(f"| `{name}` | {named} | {_meaning(about)} |\n")
     return introduction + _GROUPS + "".join(lines) + _KEYS + "\n".join(_rows(schema.Config, "")) + "\n"
 
 
@@ -61,9 +61,14 @@ def json_schema(root: Path) -> dict[str, Any]:
         for about in kind["properties"].values():
             for internal in ("title", "hidden"):
                 about.pop(internal, None)
+            listed = about.pop("listed", ())
+            # Pydantic leaves a key's description out if the key's class has the same.
+            if "description" in about:
+                about["description"] = _in_one_line(about["description"], listed)
+    keys = keys_of(schema.Config)
     for key in options:
         whole = made["properties"][key]
-        about = whole.pop("description")
+        whole.pop("description", None)
         name = {"description": "name of an option", "anyOf": [{"enum": options[key]}, {"type": "string"}]}
         if "$ref" in whole:
             kind = kinds[whole["$ref"].rpartition("/")[2]]
@@ -71,7 +76,7 @@ def json_schema(root: Path) -> dict[str, Any]:
         else:
             whole.pop("title", None)
             whole["properties"] = {"use": {"description": "option that is added to, or a whole group"}}
-        made["properties"][key] = {"description": about, "anyOf": [name, whole]}
+        made["properties"][key] = {"description": _meaning(keys[key][1]), "anyOf": [name, whole]}
     sections = {"description": "all sections, as a saved run has them", "type": "object"}
     made["properties"]["decode"]["properties"] = {"use": sections}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Config of utaca", **made}
@@ -97,9 +102,19 @@ def _rows(kind: type, where: str) -> Iterator[str]:
                 yield from _rows(inner, f"{where}.{shared}{suffix}".lstrip("."))
             continue
         path = f"{where}.{name}".lstrip(".")
-        meaning = f"{about.description}{' (*transport*)' if about.exclude else ''}"
+        meaning = f"{_meaning(about)}{' (*transport*)' if about.exclude else ''}"
         row = (f"`{path}`", _type(hint), _default(about), _allowed(hint, about), meaning)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+def _meaning(about: FieldInfo) -> str:
+    return _in_one_line(about.description, about.json_schema_extra["listed"])
+
+
+def _in_one_line(docstring: str, listed: Sequence[str]) -> str:
+    """A key's docstring without its line ends, as a cell of a table needs it, and the names ``listed`` after it."""
+    text = " ".join(docstring.split())
+    return f"{text.removesuffix('.')}: {', '.join(listed)}." if listed else text
 
 
 def _inner(hint: Any) -> tuple[Any, str]:

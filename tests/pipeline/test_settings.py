@@ -28,6 +28,7 @@ from utaca.runs.compose import compose, groups
 from utaca.runs.places import share_source
 from utaca.settings import schema
 from utaca.settings.checks import identity, load
+from utaca.settings.validation import keys, keys_of
 
 COMPANY = {
     ("points", "ood_public"): {"detectors": "calibrated"},
@@ -294,6 +295,30 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
         path.write_text(text, errors="surrogateescape")
         with pytest.raises(UserError, match=said):
             runs.check(start, path.parent)
+
+
+def test_the_docstring_below_a_key_is_its_meaning_and_must_be_there() -> None:
+    @keys
+    class Explained:
+        size: int = schema.setting(1, minimum=0)
+        """How large it is."""
+
+    assert keys_of(Explained)["size"][1].description == "How large it is."
+    with pytest.raises(TypeError, match="the key bare of Unexplained has no meaning; write a docstring below it"):
+
+        @keys
+        class Unexplained:
+            size: int = schema.setting(1)
+            """How large it is."""
+
+            bare: int = schema.setting(2)
+
+
+def test_names_that_a_key_lists_follow_its_meaning(root: Path) -> None:
+    meaning = f"Signals that the detector reads: {', '.join(schema.SIGNALS)}."
+    assert meaning in page(root)
+    described = json.loads(json_text(root))
+    assert described["$defs"]["DetectorSettings"]["properties"]["signals"]["description"] == meaning
 
 
 def test_the_page_and_the_json_schema_are_current_and_shipped_runs_compose(root: Path) -> None:

@@ -7,19 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, make_dataclass
 from datetime import date
 from functools import wraps
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 import pydantic.dataclasses
-import yaml
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
 from utaca.errors import UserError
 
 T = TypeVar("T")
-_MEANINGS = yaml.safe_load(Path(__file__).with_name("schema.yaml").read_text(encoding="utf-8"))
 
 # Python refuses to read numbers of thousands of digits.
 _WHOLE = re.compile(r"-?[0-9]{1,1000}")
@@ -58,10 +55,17 @@ _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "t
 
 
 def keys(kind: type[T]) -> type[T]:
-    """Decorate a class of config keys: its instances are validated, and invalid values raise :class:`Faults`."""
-    for name in kind.__annotations__:
-        setattr(kind, name, getattr(kind, name)(_MEANINGS[kind.__name__][name]))
-    made = pydantic.dataclasses.dataclass(kind, config=pydantic.ConfigDict(extra="forbid"))
+    """Decorate a class of config keys: its instances are validated, and invalid values raise :class:`Faults`.
+
+    The docstring below a key says what the key means. Raises :class:`TypeError` if a key has none.
+    """
+    # Listed first: the oldest pydantic adds the inherited keys, which have their docstrings in the base class.
+    own = list(kind.__annotations__)
+    settings = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    made = pydantic.dataclasses.dataclass(kind, config=settings)
+    for name in own:
+        if not made.__pydantic_fields__[name].description:
+            raise TypeError(f"the key {name} of {kind.__name__} has no meaning; write a docstring below it")
     check = made.__init__
 
     @wraps(check)
