@@ -7,6 +7,7 @@ what is wrong with a config. ``config/README.md`` and ``config/schema.json`` are
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -15,7 +16,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from utaca.layout import Layout
 from utaca.settings.triggers import TriggerText
-from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number, keys
+from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number, keys, must
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)
@@ -81,6 +82,20 @@ Seeds = Annotated[
 ]
 OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """A text that may be empty; YAML's null becomes an empty text."""
+Lengths = Annotated[
+    list[Whole],
+    must("be two ascending lengths, as in [400, 900]", lambda ends: len(ends) == 2 and 0 < ends[0] <= ends[1]),
+]
+"""The least and the greatest length."""
+Budgets = Annotated[
+    list[Whole],
+    must("be ascending, distinct, and at least 1 each", lambda k: k and k[0] >= 1 and sorted(set(k)) == k),
+]
+POLICY = r"(set|sub)\.([1-9][0-9]{0,8})"
+"""Regular expression for an update policy in the config; Python refuses to read a number of thousands of digits."""
+Policy = Annotated[
+    str, must("be set.N or sub.N with N at least 1", lambda text: re.fullmatch(POLICY, text) is not None)
+]
 
 
 def setting(
@@ -126,7 +141,7 @@ class PathSettings:
     measured, on passes under K_max too. The paper says nothing of such trajectories.
     """
 
-    policy: str = setting(...)
+    policy: Policy = setting(...)
     """Update policy, `set.N` or `sub.N`, as of an operating point."""
 
     every: Whole = setting(0, minimum=0)
@@ -146,7 +161,7 @@ class SplitSettings:
     biographies: Whole = setting(..., minimum=1)
     """Number of biographies."""
 
-    tokens: list[Whole] = setting(...)
+    tokens: Lengths = setting(...)
     """Lengths of the shortest and of the longest document, in the reader's tokens.
 
     Documents should be so long that most facts lie outside of the reader's initial tokens and window. Only the budget
@@ -161,7 +176,7 @@ class SplitSettings:
     shards: Whole = setting(1, minimum=1)
     """Number of parts in which the documents are decoded."""
 
-    budgets: list[Whole] = setting(...)
+    budgets: Budgets = setting(...)
     """Compact budgets, in blocks, under which trajectories are decoded."""
 
     paths: list[PathSettings] = setting([])
@@ -458,10 +473,6 @@ class EndpointSettings:
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
         """The cost of prompt and completion tokens, in USD."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
-
-
-POLICY = r"(set|sub)\.([1-9][0-9]{0,8})"
-"""Regular expression for an update policy in the config; Python refuses to read a number of thousands of digits."""
 
 
 @keys

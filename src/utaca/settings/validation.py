@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields, make_dataclass
 from datetime import date
 from functools import wraps
@@ -38,13 +38,18 @@ def _plain(value: Any) -> Any:
     return as_number(value) if isinstance(value, str) else value
 
 
-def _distinct(values: list[Any]) -> list[Any]:
-    if len(set(values)) < len(values):
-        raise PydanticCustomError("distinct", "a name comes twice")
-    return values
+def must(rule: str, holds: Callable[[Any], object]) -> pydantic.AfterValidator:
+    """Annotation of a type for whose values ``holds`` is true; ``rule`` says what they must do, for the message."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise PydanticCustomError("rule", "must {rule}", {"rule": rule, "value": value})
+        return value
+
+    return pydantic.AfterValidator(check)
 
 
-Distinct = pydantic.AfterValidator(_distinct)
+Distinct = must("name each once", lambda names: len(set(names)) == len(names))
 """Annotation of a list in which each name occurs only once."""
 Plain = Annotated[Any, pydantic.BeforeValidator(_plain)]
 """Any value; texts of numbers become numbers."""
@@ -209,8 +214,8 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
         return f"{path} is missing; set it to {allowed}."
     if hidden:
         return f"{path} must be {allowed}."
-    if fault["type"] == "distinct":
-        return f"{path} is {value} but must name each once."
+    if fault["type"] == "rule":
+        return f"{path} is {fault['ctx']['value']!r} but {fault['msg']}."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
         return f"{path} is {value!r} but must be {allowed}."
     if hint is str and not isinstance(value, Mapping | list):
