@@ -19,6 +19,9 @@ class Token:
     vector [D]. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores;
     None without blocks. ``attended`` is the number of keys that the pass attended to, a mean over layers and heads.
 
+    ``rows`` counts the rows of the passes that were run for this token, with those of the guesses behind it; 0 for a
+    token that was itself a guess and had its row in the pass of an earlier token.
+
     ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token; ``distrusted`` is the
     detector's verdict on this pass; ``intervened``: an intervention replaced the trigger's decision. ``tentative`` is
     the compact pass that was rolled back, None if the first pass was accepted. ``probe`` is another pass for
@@ -42,6 +45,7 @@ class Token:
     distrusted: bool = False
     intervened: bool = False
     text: str = ""
+    rows: int = 1
 
     @property
     def rolled_back(self) -> bool:
@@ -58,10 +62,20 @@ class Token:
         return [self, *(other for other in (self.tentative, self.probe) if other is not None)]
 
 
+@dataclass(frozen=True)
+class Rejected:
+    """A row that was run for a guess and not used: its budget ``k``, and the keys that it ``attended`` to."""
+
+    k: int
+    attended: float
+
+
 @dataclass
 class Generation:
     """An answer: its tokens in order, the end token included.
 
+    ``passes`` counts the passes of the model that its tokens were decoded in. ``rejected`` are rows of passes that
+    belong to no token, because a guess was wrong or its budget another one.
     ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", or a method's own word.
     """
 
@@ -69,6 +83,8 @@ class Generation:
     trace: list[Token] = field(default_factory=list)
     finish: str = ""
     seconds: float = 0.0
+    passes: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -95,16 +111,21 @@ class Generation:
 
     @property
     def mean_selected_with_tentative(self) -> float:
-        """As :attr:`mean_selected_tokens`, but counting also the passes that were not accepted."""
-        return self._mean([sum(one.k for one in token.passes) * self.block_size for token in self.trace])
+        """As :attr:`mean_selected_tokens`, but counting also the passes that were not accepted, and rejected rows."""
+        blocks = sum(one.k for token in self.trace for one in token.passes)
+        return self._for_each_token((blocks + sum(row.k for row in self.rejected)) * self.block_size)
 
     @property
     def mean_attended_with_tentative(self) -> float:
-        """As :attr:`mean_attended_tokens`, but counting also the passes that were not accepted."""
-        return self._mean([sum(one.attended for one in token.passes) for token in self.trace])
+        """As :attr:`mean_attended_tokens`, but counting also the passes that were not accepted, and rejected rows."""
+        keys = sum(one.attended for token in self.trace for one in token.passes)
+        return self._for_each_token(keys + sum(row.attended for row in self.rejected))
 
     def _mean(self, values: list[float]) -> float:
-        return sum(values) / len(values) if values else 0.0
+        return self._for_each_token(sum(values))
+
+    def _for_each_token(self, total: float) -> float:
+        return total / len(self.trace) if self.trace else 0.0
 
 
 class NotFiniteError(UserError):

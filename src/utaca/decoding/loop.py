@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from utaca.decoding.drafts import Drafts, PromptLookup
 from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Trigger
@@ -178,59 +179,102 @@ def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] |
     detector = trigger.detector if trigger else None
     token_reader = TokenReader(decoding.reading.reader, generation, detector, measured=decoding.measured)
     budgets = decoding.budgets
-    state, pieces, tokens = decoding.reading.begin(
-        _prompt(decoding), decoding.max_new_tokens, max(budgets), token_reader.captures
-    )
+    prompt = _prompt(decoding)
+    state, pieces, tokens = decoding.reading.begin(prompt, decoding.max_new_tokens, max(budgets), token_reader.captures)
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield [step]
         state.commit(step)
     draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
+    lookup = None
+    if decoding.drafts:
+        known = (decoding.reading.tokens, prompt)
+        lookup = PromptLookup(known, decoding.drafts, decoding.max_new_tokens)
+    drafts = Drafts(state, generation, lookup)
     k_max = budgets[0]
     k = k_max
+    last: Token | None = None
     for number in range(decoding.max_new_tokens):
-        compact = policy is not None and k < k_max
-        # A second budget under which the token is decoded in the same pass; 0: none.
-        second_budget = 0
         if policy is None:
             k = budgets[min(number, len(budgets) - 1)]
-            # With fixed budgets nothing is rolled back: the second token is measured only.
-            second_budget = decoding.expanded
-        elif compact:
-            # If the policy expands to this budget, the second token takes the first one's place.
-            second_budget = _checked(trigger, trigger.second_budget(k, k_max), 0, k_max)
-        steps = [state.plan(tokens, k)]
-        if second_budget:
-            steps.append(state.plan(tokens, second_budget))
-        yield steps
+        second_budget = _second_budget(decoding, k, k_max)
+        row = drafts.take(last and last.token, k, second_budget)
+        if row is None:
+            yield drafts.plan(tokens, k, second_budget, _upcoming(decoding, number, k, last))
+            row = drafts.first()
         choose = next(draws)
-        first = token_reader.read(steps[0], choose)
-        second = token_reader.read(steps[1], choose) if second_budget else None
+        first_step = row.steps[0]
+        first = token_reader.read(first_step, choose)
+        second = token_reader.read(row.steps[1], choose) if second_budget else None
         accepted = first
-        accepted_step = steps[0]
+        accepted_step = first_step
+        rows = row.in_pass
+        compact = policy is not None and k < k_max
         if compact and trigger.expands(number, first, second):
-            # Roll back: the first pass is not committed, another one under a wider budget takes its place.
+            # Roll back: the first pass is not committed, another one under a wider budget takes its place. Rows behind
+            # the first pass saw its keys, and go with it.
+            drafts.reject()
             k = _checked(policy, policy.expand(k, k_max, first), k + 1, k_max)
             if k == second_budget:
                 accepted = second
-                accepted_step = steps[1]
+                accepted_step = row.steps[1]
             else:
-                accepted_step = state.plan(tokens, k)
-                yield [accepted_step]
+                # The next token is decoded under the same budget as the expansion.
+                after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
+                yield drafts.plan(first_step.tokens, k, 0, after, also=first.token)
+                row = drafts.first()
+                accepted_step = row.steps[0]
                 accepted = token_reader.read(accepted_step, choose)
+                rows = rows + row.in_pass
             accepted.tentative = first
             # The GDM is that of the first pass, on which the trigger decided.
             accepted.gdm = first.gdm
             accepted.intervened = first.intervened
         elif policy is not None:
             k = _checked(policy, policy.update(k, k_max, first), 1, k_max)
+        accepted.rows = rows
         accepted.probe = second if second is not accepted else None
         state.commit(accepted_step)
         tokens = token_reader.accept(accepted)
-        yield accepted
+        drafts.add(accepted.token)
+        last = accepted
         if generation.finish:
+            drafts.reject()
+            yield accepted
             return
+        yield accepted
+    drafts.reject()
     generation.finish = "length"
+
+
+def _second_budget(decoding: Decoding, k: int, k_max: int) -> int:
+    """A second budget under which a token of budget ``k`` is decoded in the same pass; 0: none."""
+    if decoding.policy is None:
+        # With fixed budgets nothing is rolled back: the second token is measured only.
+        return decoding.expanded
+    if k >= k_max:
+        return 0
+    # If the policy expands to this budget, the second token takes the first one's place.
+    return _checked(decoding.trigger, decoding.trigger.second_budget(k, k_max), 0, k_max)
+
+
+def _upcoming(decoding: Decoding, number: int, k: int, token: Token | None) -> Iterator[tuple[int, int]]:
+    """Budget and second budget of each token behind token ``number`` of budget ``k``, as long as none is rolled back.
+
+    A policy that looks at tokens is asked about the last ``token`` that there is; rows under other budgets than it then
+    gives are decoded again. Before the first token there is none to ask about.
+    """
+    budgets = decoding.budgets
+    k_max = budgets[0]
+    if decoding.policy is not None and token is None:
+        return
+    while True:
+        number = number + 1
+        if decoding.policy is None:
+            k = budgets[min(number, len(budgets) - 1)]
+        else:
+            k = _checked(decoding.policy, decoding.policy.update(k, k_max, token), 1, k_max)
+        yield k, _second_budget(decoding, k, k_max)
 
 
 def _prompt(decoding: Decoding) -> Tensor:

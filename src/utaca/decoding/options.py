@@ -18,8 +18,15 @@ from utaca.readers.load import Reader
 class State(Protocol):
     """What an answer is decoded from: a document that was read, and the tokens committed so far."""
 
-    def plan(self, tokens: Tensor, budget: int) -> Step:
-        """A step that passes ``tokens`` [T] under a ``budget``, not yet run."""
+    def plan(self, tokens: Tensor, budget: int, after: Any = None) -> Step:
+        """A step that passes ``tokens`` [T] under a ``budget``, not yet run.
+
+        ``after`` is a step of the same pass that the tokens follow, if the reading is of those that ``chains``.
+        """
+
+    @property
+    def longest_chain(self) -> int:
+        """Most steps that can follow each other in one pass."""
 
     def run(self, steps: Sequence[Any]) -> None:
         """Run steps of one size, all on states of this class, in one pass of the model if possible."""
@@ -31,12 +38,15 @@ class State(Protocol):
 class Reading(Protocol):
     """A document that was read by a method.
 
+    ``tokens`` [N] are the document's. ``chains``: steps that follow each other can share a pass.
     ``adjustable``: the budget may change from step to step, so that a trigger can expand it. ``block_size`` is 1 if
     budgets count tokens. ``budget`` is the budget of decodings that name none; None: each decoding must name one.
     """
 
     reader: Reader
+    tokens: Tensor
     block_size: int
+    chains: bool
     adjustable: bool
     budget: int | None
 
@@ -108,6 +118,8 @@ class Decoding:
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
     * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
+    * ``drafts``: most tokens that are guessed at once and verified in one pass (:mod:`utaca.decoding.drafts`); 0: none.
+      The answer stays the same, up to rounding. For documents in block memory only.
     * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.
 
     Raises :class:`UserError` if options contradict each other or are out of range, or if the detector was not trained
@@ -124,6 +136,7 @@ class Decoding:
     expanded: int = 0
     measured: bool | Sequence[str] = False
     prefix: str = ""
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         if not hasattr(self.reading, "begin"):
@@ -137,14 +150,18 @@ class Decoding:
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
-        for name in ("max_new_tokens", "expanded"):
+        for name in ("max_new_tokens", "expanded", "drafts"):
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
         budgets = self.budgets
         adaptive = self.policy is not None
-        if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1 or self.expanded < 0:
-            raise UserError("budget and max_new_tokens must be at least 1, and expanded at least 0")
+        if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1:
+            raise UserError("budget and max_new_tokens must be at least 1")
+        if self.expanded < 0 or self.drafts < 0:
+            raise UserError("expanded and drafts must be at least 0")
+        if self.drafts and not self.reading.chains:
+            raise UserError("this method decodes one token a pass: drafts are for block memory; set drafts=0 here")
         if adaptive != (self.trigger is not None):
             raise UserError(
                 "adaptive decoding needs both a policy and a trigger, as in policy=utaca.Sub(16), "

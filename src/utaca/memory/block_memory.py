@@ -19,6 +19,7 @@ class BlockMemory(Document):
 
     dropped: ClassVar[int] = 0
     adjustable: ClassVar[bool] = True
+    chains: ClassVar[bool] = True
     budget: ClassVar[None] = None
 
     def begin(

@@ -66,6 +66,7 @@ class MethodReading:
     method: Method
 
     block_size: ClassVar[int] = 1
+    chains: ClassVar[bool] = False
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -1,0 +1,188 @@
+"""Drafts: guesses of the next tokens, which one pass verifies by Algorithm 1 (speculative decoding).
+
+An answer about a document often repeats the document and the question, so that the next tokens can be looked up: they
+are guessed to be those that followed the last tokens where these occurred before (prompt lookup; Saxena 2023). A pass
+then decodes the present token and, in further rows, each guess. Each row has its own query, retrieves its own blocks
+under the budget that the policy would give its token, and sees the tokens of the rows before it. The rows are then read
+in order, exactly as if each had been a pass of its own, up to the first that Algorithm 1 would not have decoded: its
+guess is another token than the row before it chose, its budget is another one, or the token before it is rolled back.
+So the answer is the same as without drafts, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from utaca.readers.attention import Step
+from utaca.trace import Generation, Rejected
+
+if TYPE_CHECKING:
+    from utaca.decoding.options import State
+
+LONGEST_MATCH = 3
+"""Most last tokens that are looked up; the more of them a place has in common, the likelier is its next token."""
+ROW_COST = 0.12
+"""What a further row of a pass is taken to cost, as a share of a pass of one row.
+
+Measured on CPUs in bfloat16 with 1.5 billion parameters; it only decides how many guesses a pass verifies.
+"""
+MEMORY = 0.15
+"""Weight of the newest guess in the accuracy of the guesses so far."""
+FIRST_ACCURACY = 0.6
+
+
+class PromptLookup:
+    """Guesses of an answer's next tokens, looked up in document, question and answer; at most ``most`` at once.
+
+    How many are worth verifying follows from how often guesses were right: after many wrong ones, none is. They are
+    compared with the answer all the same, so that guessing starts again once they are right.
+    """
+
+    def __init__(self, tokens: Iterable[Tensor], most: int, longest: int) -> None:
+        """``tokens`` are the ids of the document and of all that follows it; the answer has ``longest`` at most."""
+        known = torch.cat([each.cpu() for each in tokens]).numpy()
+        self._tokens = np.concatenate((known, np.zeros(longest, dtype=known.dtype)))
+        self._length = len(known)
+        self._most = most
+        self._accuracy = FIRST_ACCURACY
+        # The guess of the next token, so that it can be compared; None without one.
+        self._next: int | None = None
+
+    def add(self, token: int) -> None:
+        """Append a token of the answer, and note whether it was guessed."""
+        if self._next is not None:
+            self._accuracy += MEMORY * ((token == self._next) - self._accuracy)
+        self._tokens[self._length] = token
+        self._length += 1
+        found = self._following(self._tokens[: self._length], 1)
+        self._next = found[0] if found else None
+
+    def guesses(self, also: int | None = None) -> list[int]:
+        """The guessed next tokens, as many as are worth verifying; the first is the token ``also``, if given."""
+        tokens = self._tokens[: self._length]
+        count = self._worthwhile
+        if also is None or not count:
+            return self._following(tokens, count)
+        return [also, *self._following(np.append(tokens, also), count - 1)]
+
+    @property
+    def _worthwhile(self) -> int:
+        """The number of guesses with the most tokens for a pass's time, if each is right with the accuracy so far."""
+        accuracy = min(self._accuracy, 0.99)
+        counts = np.arange(self._most + 1)
+        expected = (1 - accuracy ** (counts + 1)) / (1 - accuracy)
+        return int((expected / (1 + ROW_COST * counts)).argmax())
+
+    @staticmethod
+    def _following(tokens: np.ndarray, count: int) -> list[int]:
+        """The ``count`` tokens behind the last place before the end that has most of the last tokens in common."""
+        if not count:
+            return []
+        places = np.flatnonzero(tokens[:-1] == tokens[-1])
+        for back in range(1, LONGEST_MATCH):
+            longer = places[places >= back]
+            if not len(longer):
+                break
+            longer = longer[tokens[longer - back] == tokens[-1 - back]]
+            if not len(longer):
+                break
+            places = longer
+        if not len(places):
+            return []
+        first = int(places[-1]) + 1
+        return tokens[first : first + count].tolist()
+
+
+@dataclass
+class Row:
+    """The planned decoding of one token: the step under ``k``, and under the ``second_budget`` if it is not 0.
+
+    ``guess`` is the token that the row passes, if it was guessed. ``in_pass`` counts the steps of the pass that this
+    row is the first of; 0 for a further row.
+    """
+
+    guess: int | None
+    k: int
+    second_budget: int
+    steps: list[Step]
+    in_pass: int = 0
+
+    def follows(self, token: int, k: int, second_budget: int) -> bool:
+        """Whether this row is what decoding does behind ``token``, under these budgets."""
+        return (self.guess, self.k, self.second_budget) == (token, k, second_budget)
+
+
+class Drafts:
+    """The rows of an answer's passes: a first one that is wanted, and those of guesses behind it.
+
+    ``lookup`` is None where nothing is guessed; each pass then has one row.
+    """
+
+    def __init__(self, state: State, generation: Generation, lookup: PromptLookup | None) -> None:
+        self._state = state
+        self._generation = generation
+        self._lookup = lookup
+        # Rows of the last pass behind the one that was read last.
+        self._rows: list[Row] = []
+
+    def take(self, token: int | None, k: int, second_budget: int) -> Row | None:
+        """The next row of the last pass, if it is what decoding does now; None if a pass must be planned.
+
+        ``token`` is the last one of the answer, None before the first.
+        """
+        if self._rows and token is not None and self._rows[0].follows(token, k, second_budget):
+            return self._rows.pop(0)
+        self.reject()
+        return None
+
+    def plan(
+        self,
+        tokens: Tensor,
+        k: int,
+        second_budget: int,
+        upcoming: Iterator[tuple[int, int]],
+        also: int | None = None,
+    ) -> list[Step]:
+        """Plan a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets; :meth:`first` is its first row.
+
+        ``also`` is a guess of the first token behind ``tokens``, besides those that are looked up.
+        """
+        self.reject()
+        steps = [self._state.plan(tokens, k)]
+        if second_budget:
+            steps.append(self._state.plan(tokens, second_budget))
+        self._rows = [Row(None, k, second_budget, steps)]
+        if self._lookup is not None and len(tokens) == 1:
+            guesses = self._lookup.guesses(also)[: self._state.longest_chain - 1]
+            for guess, (budget, second) in zip(guesses, upcoming, strict=False):
+                passed = tokens.new_tensor([guess])
+                before = self._rows[-1].steps[0]
+                steps = [self._state.plan(passed, budget, before)]
+                if second:
+                    steps.append(self._state.plan(passed, second, before))
+                self._rows.append(Row(guess, budget, second, steps))
+        planned = [step for row in self._rows for step in row.steps]
+        self._rows[0].in_pass = len(planned)
+        self._generation.passes += 1
+        return planned
+
+    def first(self) -> Row:
+        """The first row of the pass that was planned last."""
+        return self._rows.pop(0)
+
+    def reject(self) -> None:
+        """Drop the rows that are left of the last pass: Algorithm 1 does not decode them."""
+        rejected = [Rejected(step.k, step.attended) for row in self._rows for step in row.steps]
+        self._generation.rejected += rejected
+        self._rows = []
+
+    def add(self, token: int) -> None:
+        """Note a token of the answer."""
+        if self._lookup is not None:
+            self._lookup.add(token)
