@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(workflow.basedir)
 SOURCE = Path(os.path.relpath(ROOT / "src"))
-sys.path.insert(0, str(SOURCE.resolve()))
+sys.path[:0] = [str(SOURCE.resolve()), str(ROOT)]
 from snakemake.common.configfile import load_configfile
 from utaca.runs import preflight
 from utaca.errors import UserError
@@ -22,6 +22,11 @@ from utaca.runs import config_files as configfiles
 from utaca.runs import interrupt
 from utaca.runs.compose import compose
 from utaca.runs.places import check_paths, share_source
+from utaca.readers import public
+from utaca.settings.checks import SPLITS
+from utaca.settings.triggers import as_written
+from workflow.needs import Needs
+from workflow.plan import KINDS, SHEETS, Plan, there
 
 interrupt.end_quietly()
 shell.prefix(interrupt.DEAF)
@@ -35,24 +40,28 @@ try:
     for path in workflow.overwrite_configfiles:
         configfiles.check(path)
     config.update(compose(config, ROOT, map(load_configfile, workflow.overwrite_configfiles)))
-    # A table of the user's may be declared wrongly.
-    from utaca.reporting import registry
-except UserError as error:
-    sys.exit(f"Error: {error}")
+    # Not before: a table of the user's may be declared wrongly.
+    from utaca.reporting.registry import ENDINGS, ENTRIES
+    from workflow.digests import Digests
+    from workflow.reporting import Reporting
+    from workflow.targets import Targets
 
-
-include: "workflow/rules/common.smk"
-
-
-try:
-    check_paths([ROOT, *INPUTS])
-    check_there()
-    check_tables()
+    # What the rules ask, and short names for paths in them.
+    plan = Plan(config, ROOT)
+    needs = Needs(plan, HERE)
+    digests = Digests(plan, SOURCE)
+    reporting = Reporting(plan)
+    targets = Targets(reporting)
+    SETTINGS, IDENTITY = plan.settings, plan.identity
+    OUT, LOGS, BENCHMARKS, LABELS, SCORES = plan.out, plan.logs, plan.benchmarks, plan.labels, plan.scores
+    check_paths([ROOT, *plan.inputs])
+    plan.check_there()
+    reporting.check_tables()
     runs.check(config, Path(OUT))
-    check_targets(COMMAND.targets)
+    targets.check(COMMAND.targets)
 except UserError as error:
     sys.exit(f"Error: {error}")
-LAST_LINE = f"Run {SETTINGS.run} is done: open {REPORT}; its tables are in {OUT}/tables."
+LAST_LINE = f"Run {SETTINGS.run} is done: open {plan.report}; its tables are in {OUT}/tables."
 
 
 wildcard_constraints:
@@ -77,12 +86,12 @@ include: "workflow/rules/reporting.smk"
 rule tables:
     default_target: True
     input:
-        REPORT,
+        plan.report,
     localrule: True
 
 
 # Other targets: all that a stage leaves.
-for target, made in STAGES.items():
+for target, made in targets.stages.items():
 
     rule:
         name:
@@ -93,7 +102,7 @@ for target, made in STAGES.items():
 
 
 try:
-    check_names(COMMAND.targets, [rule.name for rule in workflow.rules])
+    targets.check_names(COMMAND.targets, [rule.name for rule in workflow.rules])
 except UserError as error:
     sys.exit(f"Error: {error}")
 
@@ -120,5 +129,5 @@ if COMMAND.dryrun:
 onsuccess:
     whole = any(job.rule.name == "report" for job in workflow.dag.jobs)
     # The very last line of the run.
-    if last := LAST_LINE if whole else where(COMMAND.targets):
+    if last := LAST_LINE if whole else targets.where(COMMAND.targets):
         atexit.register(print, last, file=sys.stderr, flush=True)

@@ -1,18 +1,17 @@
 """Configs and operating points for tests, and a run as the workflow plans it."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from utaca.errors import UserError
-from utaca.runs.code_digest import code
 from utaca.runs.compose import compose
 from utaca.settings import schema
+from utaca.settings.checks import SPLITS
+from workflow.plan import Plan
+from workflow.reporting import Reporting
 
 
 def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> schema.Config:
@@ -57,28 +56,21 @@ def decoding(**sections: Sequence[schema.OperatingPoint]) -> dict[str, Any]:
     }
 
 
-def planned(root: Path, *, here: bool = True, **overrides: Any) -> Any:
-    """The names of ``workflow/rules/common.smk`` under a config, as the Snakefile includes it.
-
-    Its jobs run ``here`` or on a cluster's machines. Skips the test where Snakemake is not installed.
-    """
-    expand = pytest.importorskip("snakemake.io", reason="the extra pipeline is not installed").expand
-    names = {"config": compose(overrides, root), "ROOT": root, "SOURCE": root / "src", "HERE": here}
-    names |= {"Path": Path, "os": os, "UserError": UserError, "code": code, "expand": expand}
-    plan = SimpleNamespace(**names)
-    path = root / "workflow" / "rules" / "common.smk"
-    exec(compile(path.read_text(encoding="utf-8"), path, "exec"), vars(plan))
-    return plan
+def planned(root: Path, **overrides: Any) -> Plan:
+    """A run under a config, as the Snakefile plans it. Skips the test where Hydra is not installed."""
+    pytest.importorskip("hydra", reason="the extra pipeline is not installed")
+    return Plan(compose(overrides, root), root)
 
 
-def run_files(plan: Any) -> set[str]:
+def run_files(reporting: Reporting) -> set[str]:
     """Every file of a run as planned, those that its tables are made from among them."""
-    each = ("biographies", "documents")
-    files = {f"{plan.OUT}/{stage}/{split}.parquet" for stage in each for split in plan.SPLITS}
-    files |= {f"{plan.OUT}/corpus.parquet", plan.REPORT}
-    files |= {*plan.RESULTS, *plan.LINKS.values(), *plan.judged("validation", "test"), *plan.task_outputs("scores")}
-    files |= {path for split in plan.SPLITS for path in plan.shards(plan.TRAJECTORIES, split)}
-    files |= {path for paths in plan.DETECTORS.values() for path in paths}
-    files |= {path for split, kind in plan.POINTS if kind == "blocks" for path in plan.labelled(split)}
-    files |= {path for split, kind in plan.POINTS for path in plan.generations("answers", split, kind)}
-    return files | {path for name in plan.TABLES for paths in plan.made_from(name).values() for path in paths}
+    plan = reporting.plan
+    files = {f"{plan.out}/{stage}/{split}.parquet" for stage in ("biographies", "documents") for split in SPLITS}
+    files |= {f"{plan.out}/corpus.parquet", plan.report}
+    files |= {*reporting.results, *reporting.links.values()}
+    files |= {*plan.judged("validation", "test"), *plan.task_outputs("scores")}
+    files |= {path for split in SPLITS for path in plan.shards(plan.trajectories, split)}
+    files |= {path for paths in plan.detectors.values() for path in paths}
+    files |= {path for split, kind in plan.points if kind == "blocks" for path in plan.labelled(split)}
+    files |= {path for split, kind in plan.points for path in plan.generations("answers", split, kind)}
+    return files | {path for name in reporting.tables for paths in reporting.made_from(name).values() for path in paths}

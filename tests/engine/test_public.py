@@ -37,6 +37,7 @@ from utaca.readers.load import load_reader
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.runs import preflight
 from utaca.settings.schema import MemorySettings
+from workflow.plan import Plan
 
 NAME = "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"
 PATH = str(public.FOLDER / NAME)
@@ -304,36 +305,36 @@ def test_the_command_lists_readers_and_fetches_one(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def plan(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def plan(checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """A run whose reader is not fetched yet, in an empty folder."""
     monkeypatch.chdir(tmp_path)
     return planned(checkout, reader="qwen25_coder_0_5b")
 
 
-def test_a_run_fetches_the_reader_that_is_absent(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan.READER_FILES == plan.TOKENIZER_FILES == [PATH]
-    assert PATH in plan.INPUTS
+def test_a_run_fetches_the_reader_that_is_absent(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert plan.reader_files == plan.tokenizer_files == [PATH]
+    assert PATH in plan.inputs
     calls = pip(monkeypatch, 0, stdout="0.9.0")
-    found = {each.name: each for each in preflight.findings(plan.SETTINGS, {"documents", "generations"})}
+    found = {each.name: each for each in preflight.findings(plan.settings, {"documents", "generations"})}
     assert found["reader"].note == f"{PATH}, 0.5 GiB to be fetched"
     assert not any(each.fault for each in found.values())
     assert not found.keys() & {"lengths", "memory"}, "which ask the reader"
     assert calls.call_count == 1
     monkeypatch.setattr(gguf, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r'accelerate and gguf.*pip install "utaca\[gguf\]"'):
-        preflight.check(plan.SETTINGS, {"documents"})
+        preflight.check(plan.settings, {"documents"})
     assert calls.call_count == 1
 
 
-def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_is_not_fetched_is_told_how(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for path in (PATH, str(Path(PATH).absolute())):
         with pytest.raises(UserError, match=r"is not fetched yet; run: utaca fetch qwen25_coder_0_5b$"):
-            check(replace(plan.SETTINGS.reader, path=path))
+            check(replace(plan.settings.reader, path=path))
     with pytest.raises(UserError, match=r"run: utaca fetch NAME \(without a name, it lists the names\)$"):
-        check(replace(plan.SETTINGS.reader, name="mine", path=PATH))
+        check(replace(plan.settings.reader, name="mine", path=PATH))
     with pytest.raises(UserError, match="is neither a folder that this user may read nor available"):
-        check(replace(plan.SETTINGS.reader, path="other/folder"))
+        check(replace(plan.settings.reader, path="other/folder"))
 
 
 # The real models

@@ -28,6 +28,8 @@ from utaca.runs import record as runs
 from utaca.runs.compose import compose
 from utaca.settings import schema
 from utaca.settings.checks import identity, load
+from workflow.reporting import Reporting
+from workflow.targets import Targets
 
 PAGES = [
     *quote.pages(ROOT),
@@ -223,10 +225,10 @@ def check_targets(words: list[str]) -> None:
     overrides: dict[str, Any] = {}
     for file in files:
         overrides |= yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
-    plan = planned(ROOT, **overrides | parse_config(command.config))
-    plan.check_targets(command.targets)
+    reporting = Reporting(planned(ROOT, **overrides | parse_config(command.config)))
+    Targets(reporting).check(command.targets)
     trained = {f"results/training/{name}" for name in ("tiny", "validation", "llmlingua_classifier")}
-    assert set(command.targets) <= run_files(plan) | TARGETS.keys() | trained
+    assert set(command.targets) <= run_files(reporting) | TARGETS.keys() | trained
 
 
 @pytest.mark.parametrize("page", PRESENT, **IDS)

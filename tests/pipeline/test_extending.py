@@ -151,6 +151,8 @@ from utaca.settings import schema
 from utaca.settings.checks import load
 from utaca.runs.compose import compose
 from utaca.runs.code_digest import closure
+from workflow.digests import Digests
+from workflow.reporting import Reporting
 
 root, script = Path(sys.argv[1]), Path(sys.argv[2])
 points = {"points": {"own": {"method": "agreed"}}, "decode": {"methods": ["own"]}}
@@ -163,22 +165,21 @@ print(*sorted(SIGNALS), *columns, *detector.signal_encoders)
 assert "lead" not in load(compose({}, root)).recorded, "no detector reads it"
 
 plan = planned(root, scale="smoke")
-plan.SOURCE = Path("src")
-own = planned(root, **points, **detectors)
-own.SOURCE = Path("src")
-files = {
-    name: closure(script.with_name("generate.py"), own.SOURCE, *of.decoded_by(of.POINTS.get(("test", "methods"), [])))
-    for name, of in (("plain", plan), ("own", own))
-}
+plans = {"plain": plan, "own": planned(root, **points, **detectors)}
+digests = {name: Digests(of, Path("src")) for name, of in plans.items()}
+decoded = {name: digests[name].decoded_by(of.points.get(("test", "methods"), [])) for name, of in plans.items()}
+generate = script.with_name("generate.py")
+files = {name: closure(generate, Path("src"), *modules) for name, modules in decoded.items()}
 assert not any("agreed" in path or "lead" in path for path in files["plain"]), "a job that does not use them"
 assert any(path.endswith("methods/agreed.py") for path in files["own"]), "an edit of it reruns what it decoded"
-signals = {name: of.LOADED["decode_trajectories"](None) for name, of in (("plain", plan), ("own", own))}
+signals = {name: of.loaded["decode_trajectories"](None) for name, of in digests.items()}
 assert "utaca.detection.signals.lead" in signals["own"]
 assert "utaca.detection.signals.lead" not in signals["plain"]
-assert plan.made_from("lengths") == {"test_answers": plan.generations("answers", "test", "blocks")}
+reporting = Reporting(plan)
+assert reporting.made_from("lengths") == {"test_answers": plan.generations("answers", "test", "blocks")}
 rows = [{"document": name, "point": "infllm-K1", "n_generated": n} for name, n in (("a", 10), ("b", 31))]
 write("answers.parquet", "answers", rows)
-outputs = [path for path in plan.RESULTS if Path(path).stem == "lengths"]
+outputs = [path for path in reporting.results if Path(path).stem == "lengths"]
 inputs = {"test_answers": "answers.parquet"}
 job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=plan.config, output=outputs)
 exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
@@ -196,7 +197,7 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
     declarations = source / "utaca" / "reporting" / "tables.yaml"
     with declarations.open("a", encoding="utf-8") as file:
         file.write(examples("docs/extending.md", SPEED, "yaml")[0])
-    environment = {**os.environ, "PYTHONPATH": f"{source}:{ROOT / 'tests'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": f"{source}:{ROOT / 'tests'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", INSTALLED, ROOT, script]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -242,9 +243,9 @@ def test_a_task_asks_by_its_template_once_config_names_it(tiny: Reader, tmp_path
     said = yaml.safe_load(examples("docs/extending.md", "A task of a benchmark", "yaml")[0])
     said["tasks"]["path"] = str(tmp_path)
     plan = planned(ROOT, **said)
-    assert plan.SETTINGS.asked == ["multifieldqa_en"]
-    assert {*plan.outside()} - {*plan.INPUTS} == {*plan.task_files("multifieldqa_en")} == {str(file)}, "in the manifest"
-    assert [point.method for point in plan.SETTINGS.decoded("multifieldqa_en")] == ["full", "infllm"]
+    assert plan.settings.asked == ["multifieldqa_en"]
+    assert {*plan.outside()} - {*plan.inputs} == {*plan.task_files("multifieldqa_en")} == {str(file)}, "in the manifest"
+    assert [point.method for point in plan.settings.decoded("multifieldqa_en")] == ["full", "infllm"]
     chosen = schema.TaskSetSettings(**said["tasks"]["sets"]["multifieldqa_en"])
     found = task().examples(chosen, {"rows": file}, tiny.prompts)
     assert f"{found[0].text}\n\n{found[0].question}" == (

@@ -62,14 +62,14 @@ def test_jobs_with_a_gpu_queue_and_a_failure_stops_what_depends_on_it_alone(
 
 
 def test_every_rule_that_decodes_asks_for_the_gpu() -> None:
-    """By the resources that rules are given where this machine has one; ``decodes`` is in common.smk."""
+    """By the resources that rules are given where this machine has one; ``decodes`` is in workflow/needs.py."""
     rules = {}
     for path in (ROOT / "workflow" / "rules").glob("*.smk"):
         for name, body in re.findall(
             r"^rule (\w+):\n((?:(?: .*)?\n)*)", path.read_text(encoding="utf-8"), re.MULTILINE
         ):
             if script := re.search(r'"\.\./scripts/(\w+)\.py"', body):
-                rules[name] = script[1], "**decodes(" in body
+                rules[name] = script[1], "**needs.decodes(" in body
     loads = {
         name for name, (script, _) in rules.items()
         if re.search(r"load_reader|\bprepare\(", (ROOT / "workflow" / "scripts" / f"{script}.py").read_text("utf-8"))

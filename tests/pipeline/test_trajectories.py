@@ -382,4 +382,4 @@ def test_every_stage_that_decodes_refuses_a_taken_detector_of_other_settings(tin
         assert not re.search(r"utaca\.detection\.detector import (?!load_for\b)", text), script
         assert ("params.triggers" in text) == ("prepare(" in text) == ("decode_points" in text or "replays(" in text)
     rules = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    assert rules.count(" triggers=") == len(re.findall(r"\btaken=(lambda wildcards: )?taken\(", rules)) == 4
+    assert rules.count(" triggers=") == len(re.findall(r"\btaken=(lambda wildcards: )?plan\.taken_by\(", rules)) == 4

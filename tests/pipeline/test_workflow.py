@@ -27,9 +27,10 @@ from utaca.judging.rules import tasks
 from utaca.judging.sheets import Correction, HumanScore, columns
 from utaca.reporting import paper, paper_tables
 from utaca.reporting.registry import ENTRIES
+from utaca.settings.checks import SPLITS
+from workflow.reporting import Reporting
 
 PLAN = plan_of(ROOT)
-SPLITS = PLAN.SPLITS
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
     *["verdict", "dataset", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
@@ -136,8 +137,8 @@ def test_every_stage_is_a_target(checkout: Path, target: str, last: str, absent:
 def test_every_table_and_variant_is_a_job_and_an_own_one_is_an_entry(checkout: Path) -> None:
     own = "detectors={use: paper, mine: {lstm: false, chain: 1, signals: [margin, retrieval]}}"
     jobs = planned(checkout, "--config", "run=quick", "points=llama_variants", own)
-    plan = plan_of(ROOT, points="llama_variants", detectors="paper")
-    assert {f"{plan.ENTRIES[name].kind} {name}" for name in plan.TABLES} <= set(jobs)
+    tables = Reporting(plan_of(ROOT, points="llama_variants", detectors="paper")).tables
+    assert {f"{entry.kind} {name}" for name, entry in tables.items()} <= set(jobs)
     trained = {name.removeprefix("train_detector ") for name in jobs if name.startswith("train_detector")}
     assert {"utaca", "two_way", "margin_only", "mlp", "evidential", "needed", "retrieval", "mine"} <= trained
     target = "results/quick/detectors/needed/seed0/model.safetensors"

@@ -393,9 +393,9 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
 
 def test_a_sheet_is_applied_while_it_is_there(tmp_path):
     folder, plan = copy_checkout(tmp_path / "utaca"), planned(ROOT)
-    for number, path in enumerate(plan.shards(plan.UNCORRECTED, "train")):
+    for number, path in enumerate(plan.shards(plan.uncorrected, "train")):
         write(folder / path, "labels", LABELS.slice(0, 0) if number else LABELS)
-    target = f"{plan.LABELS}/train.parquet"
+    target = f"{plan.labels}/train.parquet"
 
     def corrected() -> pa.Table:
         done = snakemake(folder, "--cores", "1", "--allowed-rules", "correct_labels", "--", target)

@@ -13,28 +13,28 @@ rule draw_biographies:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("draw_biographies"),
+        code=digests.of("draw_biographies"),
         seed=SETTINGS.seed,
-        number=lambda wildcards: size(wildcards.split).biographies,
+        number=lambda wildcards: plan.size(wildcards.split).biographies,
     script:
         "../scripts/draw_biographies.py"
 
 
 rule write_biographies:
     input:
-        PEOPLE_FILES,
+        plan.people_files,
     output:
         biographies=f"{OUT}/biographies/test.parquet",
-        usage=usage(f"{OUT}/biographies/test.parquet"),
+        usage=plan.usage(f"{OUT}/biographies/test.parquet"),
     log:
         f"{LOGS}/write_biographies.log",
     benchmark:
         f"{BENCHMARKS}/write_biographies.tsv"
-    retries: retries("writer")
+    retries: needs.retries("writer")
     conda:
         "../../environment.yml"
     params:
-        code=code_of("write_biographies"),
+        code=digests.of("write_biographies"),
         seed=SETTINGS.seed,
         number=SETTINGS.scale.test.biographies,
         people=SETTINGS.scale.test.people,
@@ -45,7 +45,7 @@ rule write_biographies:
 
 rule corpus:
     input:
-        files=CORPUS_FILES,
+        files=plan.corpus_files,
     output:
         f"{OUT}/corpus.parquet",
     log:
@@ -56,7 +56,7 @@ rule corpus:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("corpus"),
+        code=digests.of("corpus"),
         seed=SETTINGS.seed,
         corpus=IDENTITY["corpus"],
         cache="results/corpus/cache",
@@ -67,7 +67,7 @@ rule corpus:
 rule fill:
     input:
         biographies=f"{OUT}/biographies/{{split}}.parquet",
-        tokenizer=TOKENIZER_FILES,
+        tokenizer=plan.tokenizer_files,
     output:
         f"{OUT}/documents/{{split}}.parquet",
     log:
@@ -79,10 +79,10 @@ rule fill:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("fill"),
+        code=digests.of("fill"),
         seed=SETTINGS.seed,
-        tokens=lambda wildcards: size(wildcards.split).tokens,
-        mean_tokens=lambda wildcards: size(wildcards.split).mean_tokens,
+        tokens=lambda wildcards: plan.size(wildcards.split).tokens,
+        mean_tokens=lambda wildcards: plan.size(wildcards.split).mean_tokens,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
     script:
         "../scripts/fill.py"
@@ -92,7 +92,7 @@ rule pad:
     input:
         biographies=f"{OUT}/biographies/test.parquet",
         corpus=rules.corpus.output,
-        tokenizer=TOKENIZER_FILES,
+        tokenizer=plan.tokenizer_files,
     output:
         f"{OUT}/documents/test.parquet",
     log:
@@ -102,7 +102,7 @@ rule pad:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("pad"),
+        code=digests.of("pad"),
         seed=SETTINGS.seed,
         tokens=SETTINGS.scale.test.tokens,
         mean_tokens=SETTINGS.scale.test.mean_tokens,

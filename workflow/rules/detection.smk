@@ -3,10 +3,10 @@
 
 rule train_detector:
     input:
-        unpack(lambda wildcards: lessons(wildcards.variant)),
+        unpack(lambda wildcards: plan.lessons(wildcards.variant)),
     output:
-        models=expand(SEED, n=SEEDS, file="model.safetensors", allow_missing=True),
-        curves=expand(SEED, n=SEEDS, file="curve.csv", allow_missing=True),
+        models=expand(plan.seed, n=plan.seeds, file="model.safetensors", allow_missing=True),
+        curves=expand(plan.seed, n=plan.seeds, file="curve.csv", allow_missing=True),
     log:
         f"{LOGS}/train_detector/{{variant}}.log",
     benchmark:
@@ -14,11 +14,11 @@ rule train_detector:
     conda:
         "../../environment.yml"
     resources:
-        **learns("train", "validation"),
+        **needs.learns("train", "validation"),
     params:
-        code=code_of("train_detector"),
+        code=digests.of("train_detector"),
         detector=lambda wildcards: IDENTITY["detectors"][wildcards.variant],
-        taken=lambda wildcards: TAKEN.get(SETTINGS.detectors[wildcards.variant].start),
+        taken=lambda wildcards: plan.taken.get(SETTINGS.detectors[wildcards.variant].start),
         steps=SETTINGS.scale.detector_steps,
     script:
         "../scripts/train_detector.py"
@@ -26,11 +26,11 @@ rule train_detector:
 
 rule detect:
     input:
-        trajectories=lambda wildcards: shards(TRAJECTORIES, wildcards.split),
+        trajectories=lambda wildcards: plan.shards(plan.trajectories, wildcards.split),
         labels=f"{LABELS}/{{split}}.parquet",
-        detectors=list(DETECTORS.values()),
+        detectors=list(plan.detectors.values()),
         # Thresholds of the logit baselines are chosen on it.
-        validation=shards(TRAJECTORIES, "validation"),
+        validation=plan.shards(plan.trajectories, "validation"),
         validation_labels=f"{LABELS}/validation.parquet",
     output:
         f"{OUT}/detections/{{split}}.parquet",
@@ -41,11 +41,11 @@ rule detect:
     conda:
         "../../environment.yml"
     resources:
-        **learns("test", "validation"),
+        **needs.learns("test", "validation"),
     params:
-        code=code_of("detect"),
-        variants=list(DETECTORS),
-        taken=TAKEN,
+        code=digests.of("detect"),
+        variants=list(plan.detectors),
+        taken=plan.taken,
         main=SETTINGS.detector,
     script:
         "../scripts/detect.py"

@@ -5,9 +5,9 @@
 rule generate:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        reader=READER_FILES,
-        classifier=lambda wildcards: classifier_files(POINTS[wildcards.split, wildcards.kind]),
-        detectors=lambda wildcards: trigger_files(POINTS[wildcards.split, wildcards.kind]),
+        reader=plan.reader_files,
+        classifier=lambda wildcards: plan.classifier_files(plan.points[wildcards.split, wildcards.kind]),
+        detectors=lambda wildcards: plan.trigger_files(plan.points[wildcards.split, wildcards.kind]),
     output:
         answers=f"{OUT}/generations/{{split}}/{{kind}}/answers-{{shard}}.parquet",
         traces=f"{OUT}/generations/{{split}}/{{kind}}/traces-{{shard}}.parquet",
@@ -20,17 +20,19 @@ rule generate:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: split_work(wildcards.split, POINTS[wildcards.split, wildcards.kind])),
+        **needs.decodes(
+            lambda wildcards: needs.split_work(wildcards.split, plan.points[wildcards.split, wildcards.kind])
+        ),
     params:
-        code=code_of("generate"),
-        reader=lambda wildcards: READERS[wildcards.kind],
-        points=lambda wildcards: [as_written(point) for point in POINTS[wildcards.split, wildcards.kind]],
-        methods=lambda wildcards: methods_of(POINTS[wildcards.split, wildcards.kind]),
-        triggers=lambda wildcards: triggers(POINTS[wildcards.split, wildcards.kind]),
-        taken=lambda wildcards: taken(POINTS[wildcards.split, wildcards.kind]),
-        codes=lambda wildcards: codes("generate.py", POINTS[wildcards.split, wildcards.kind]),
+        code=digests.of("generate"),
+        reader=lambda wildcards: plan.readers[wildcards.kind],
+        points=lambda wildcards: [as_written(point) for point in plan.points[wildcards.split, wildcards.kind]],
+        methods=lambda wildcards: plan.methods_of(plan.points[wildcards.split, wildcards.kind]),
+        triggers=lambda wildcards: plan.triggers(plan.points[wildcards.split, wildcards.kind]),
+        taken=lambda wildcards: plan.taken_by(plan.points[wildcards.split, wildcards.kind]),
+        codes=lambda wildcards: digests.of_points("generate.py", plan.points[wildcards.split, wildcards.kind]),
         together=SETTINGS.generation.together,
-        shards=lambda wildcards: size(wildcards.split).shards,
+        shards=lambda wildcards: plan.size(wildcards.split).shards,
         journal=f"{OUT}/journal/generations",
     script:
         "../scripts/generate.py"
@@ -40,11 +42,11 @@ rule generate:
 rule replay:
     input:
         documents=f"{OUT}/documents/test.parquet",
-        reader=READER_FILES,
+        reader=plan.reader_files,
         labels=f"{LABELS}/traces/test.parquet",
-        detector=trigger_files(REPLAYED),
+        detector=plan.trigger_files(plan.replayed),
     output:
-        REPLAYS,
+        plan.replays,
     log:
         f"{LOGS}/replay.log",
     benchmark:
@@ -52,13 +54,13 @@ rule replay:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: split_work("test", REPLAYED)),
+        **needs.decodes(lambda wildcards: needs.split_work("test", plan.replayed)),
     params:
-        code=code_of("replay"),
-        reader=READER,
-        points=[as_written(point) for point in REPLAYED],
-        triggers=triggers(REPLAYED),
-        taken=taken(REPLAYED),
+        code=digests.of("replay"),
+        reader=plan.reader,
+        points=[as_written(point) for point in plan.replayed],
+        triggers=plan.triggers(plan.replayed),
+        taken=plan.taken_by(plan.replayed),
         number=SETTINGS.scale.replays,
         seed=SETTINGS.seed,
         together=SETTINGS.generation.together,
@@ -71,10 +73,10 @@ rule replay:
 rule time_answers:
     input:
         documents=f"{OUT}/documents/test.parquet",
-        reader=READER_FILES,
-        detectors=trigger_files(SETTINGS.timed),
+        reader=plan.reader_files,
+        detectors=plan.trigger_files(SETTINGS.timed),
     output:
-        TIMED,
+        plan.timed,
     log:
         f"{LOGS}/time_answers.log",
     benchmark:
@@ -82,13 +84,13 @@ rule time_answers:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: split_work("test", SETTINGS.timed)),
+        **needs.decodes(lambda wildcards: needs.split_work("test", SETTINGS.timed)),
     params:
-        code=code_of("time_answers"),
-        reader=READER,
+        code=digests.of("time_answers"),
+        reader=plan.reader,
         points=[as_written(point) for point in SETTINGS.timed],
-        triggers=triggers(SETTINGS.timed),
-        taken=taken(SETTINGS.timed),
+        triggers=plan.triggers(SETTINGS.timed),
+        taken=plan.taken_by(SETTINGS.timed),
         number=SETTINGS.scale.timed,
         journal=f"{OUT}/journal/timed",
     script:

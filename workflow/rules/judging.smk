@@ -3,22 +3,22 @@
 
 rule label:
     input:
-        trajectories=TRAJECTORIES,
+        trajectories=plan.trajectories,
         documents=f"{OUT}/documents/{{split}}.parquet",
     output:
-        labels=UNCORRECTED,
-        usage=usage(UNCORRECTED),
+        labels=plan.uncorrected,
+        usage=plan.usage(plan.uncorrected),
     log:
         f"{LOGS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.log",
     benchmark:
         f"{BENCHMARKS}/label/{SETTINGS.labeller.name}/{{split}}-{{shard}}.tsv"
-    retries: retries("labeller")
+    retries: needs.retries("labeller")
     conda:
         "../../environment.yml"
     resources:
         labelling=1,
     params:
-        code=code_of("label"),
+        code=digests.of("label"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label.py"
@@ -26,7 +26,7 @@ rule label:
 
 rule correct_labels:
     input:
-        labels=lambda wildcards: shards(UNCORRECTED, wildcards.split),
+        labels=lambda wildcards: plan.shards(plan.uncorrected, wildcards.split),
         sheet=there(SHEETS["labels"]),
     output:
         f"{LABELS}/{{split}}.parquet",
@@ -38,7 +38,7 @@ rule correct_labels:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("correct_labels"),
+        code=digests.of("correct_labels"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/correct_labels.py"
@@ -46,22 +46,22 @@ rule correct_labels:
 
 rule label_traces:
     input:
-        answers=lambda wildcards: generations("answers", wildcards.split, "blocks"),
-        traces=lambda wildcards: generations("traces", wildcards.split, "blocks"),
+        answers=lambda wildcards: plan.generations("answers", wildcards.split, "blocks"),
+        traces=lambda wildcards: plan.generations("traces", wildcards.split, "blocks"),
         documents=f"{OUT}/documents/{{split}}.parquet",
-        tokenizer=TOKENIZER_FILES,
+        tokenizer=plan.tokenizer_files,
     output:
         labels=f"{LABELS}/traces/{{split}}.parquet",
-        usage=usage(f"{LABELS}/traces/{{split}}.parquet"),
+        usage=plan.usage(f"{LABELS}/traces/{{split}}.parquet"),
     log:
         f"{LOGS}/label_traces/{SETTINGS.labeller.name}/{{split}}.log",
     benchmark:
         f"{BENCHMARKS}/label_traces/{SETTINGS.labeller.name}/{{split}}.tsv"
-    retries: retries("labeller")
+    retries: needs.retries("labeller")
     conda:
         "../../environment.yml"
     params:
-        code=code_of("label_traces"),
+        code=digests.of("label_traces"),
         labeller=IDENTITY["labeller"],
         points=lambda wildcards: SETTINGS.tried(wildcards.split),
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],
@@ -71,20 +71,20 @@ rule label_traces:
 
 rule score:
     input:
-        answers=lambda wildcards: generations("answers", wildcards.split, wildcards.kind),
+        answers=lambda wildcards: plan.generations("answers", wildcards.split, wildcards.kind),
         documents=f"{OUT}/documents/{{split}}.parquet",
     output:
         scores=f"{SCORES}/{{split}}/{{kind}}.parquet",
-        usage=usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
+        usage=plan.usage(f"{SCORES}/{{split}}/{{kind}}.parquet"),
     log:
         f"{LOGS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.log",
     benchmark:
         f"{BENCHMARKS}/score/{SETTINGS.judge.name}/{{split}}-{{kind}}.tsv"
-    retries: retries("judge")
+    retries: needs.retries("judge")
     conda:
         "../../environment.yml"
     params:
-        code=code_of("score"),
+        code=digests.of("score"),
         judge=IDENTITY["judge"],
     script:
         "../scripts/score.py"
@@ -92,20 +92,20 @@ rule score:
 
 rule score_replays:
     input:
-        replays=REPLAYS,
+        replays=plan.replays,
         documents=f"{OUT}/documents/test.parquet",
     output:
-        scores=REPLAY_SCORES,
-        usage=usage(REPLAY_SCORES),
+        scores=plan.replay_scores,
+        usage=plan.usage(plan.replay_scores),
     log:
         f"{LOGS}/score_replays/{SETTINGS.judge.name}.log",
     benchmark:
         f"{BENCHMARKS}/score_replays/{SETTINGS.judge.name}.tsv"
-    retries: retries("judge")
+    retries: needs.retries("judge")
     conda:
         "../../environment.yml"
     params:
-        code=code_of("score_replays"),
+        code=digests.of("score_replays"),
         judge=IDENTITY["judge"],
     script:
         "../scripts/score_replays.py"
@@ -113,7 +113,7 @@ rule score_replays:
 
 rule review_labels:
     input:
-        labels=[shards(UNCORRECTED, split) for split in SPLITS],
+        labels=[plan.shards(plan.uncorrected, split) for split in SPLITS],
         documents=[f"{OUT}/documents/{split}.parquet" for split in SPLITS],
     output:
         f"{LABELS}/review.html",
@@ -125,9 +125,9 @@ rule review_labels:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("review_labels"),
-        labels={split: shards(UNCORRECTED, split) for split in SPLITS},
-        caption=CAPTION,
+        code=digests.of("review_labels"),
+        labels={split: plan.shards(plan.uncorrected, split) for split in SPLITS},
+        caption=plan.caption,
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/review_labels.py"
@@ -135,7 +135,7 @@ rule review_labels:
 
 rule review_scores:
     input:
-        scores=judged("test"),
+        scores=plan.judged("test"),
         documents=f"{OUT}/documents/test.parquet",
     output:
         f"{SCORES}/review.html",
@@ -147,8 +147,8 @@ rule review_scores:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("review_scores"),
-        caption=CAPTION,
+        code=digests.of("review_scores"),
+        caption=plan.caption,
         judge=IDENTITY["judge"],
     script:
         "../scripts/review_scores.py"

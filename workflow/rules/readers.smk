@@ -13,7 +13,7 @@ rule public_reader:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("public_reader"),
+        code=digests.of("public_reader"),
         sha256=lambda wildcards, output: public.entry(output[0]) and public.entry(output[0]).sha256,
     script:
         "../scripts/public_reader.py"
@@ -22,7 +22,7 @@ rule public_reader:
 # The machine that submits has the network, and jobs that begin together would all fetch. Nothing is left but the files.
 rule readers:
     input:
-        READER_FILES,
+        plan.reader_files,
     log:
         f"{LOGS}/readers.log",
     benchmark:
@@ -31,6 +31,6 @@ rule readers:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("readers"),
+        code=digests.of("readers"),
     script:
         "../scripts/readers.py"

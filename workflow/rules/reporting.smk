@@ -6,7 +6,7 @@ for kind, endings in ENDINGS.items():
         name:
             kind
         input:
-            unpack(lambda wildcards: made_from(wildcards.entry)),
+            unpack(lambda wildcards: reporting.made_from(wildcards.entry)),
         output:
             multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings)),
         log:
@@ -18,8 +18,8 @@ for kind, endings in ENDINGS.items():
         conda:
             "../../environment.yml"
         params:
-            code=code_of(kind, "table.py"),
-            shown=lambda wildcards: shown(wildcards.entry),
+            code=digests.of(kind, "table.py"),
+            shown=lambda wildcards: reporting.shown(wildcards.entry),
         script:
             "../scripts/table.py"
 
@@ -27,11 +27,11 @@ for kind, endings in ENDINGS.items():
 rule view_traces:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        answers=lambda wildcards: generations("answers", wildcards.split, "blocks"),
-        traces=lambda wildcards: generations("traces", wildcards.split, "blocks"),
+        answers=lambda wildcards: plan.generations("answers", wildcards.split, "blocks"),
+        traces=lambda wildcards: plan.generations("traces", wildcards.split, "blocks"),
         scores=f"{SCORES}/{{split}}/blocks.parquet",
-        labels=lambda wildcards: labelled(wildcards.split),
-        tokenizer=TOKENIZER_FILES,
+        labels=lambda wildcards: plan.labelled(wildcards.split),
+        tokenizer=plan.tokenizer_files,
     output:
         f"{OUT}/traces/{{split}}.html",
     log:
@@ -41,21 +41,21 @@ rule view_traces:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("view_traces"),
-        caption=CAPTION,
-        memory=READER["memory"],
+        code=digests.of("view_traces"),
+        caption=plan.caption,
+        memory=plan.reader["memory"],
     script:
         "../scripts/view_traces.py"
 
 
 rule report:
     input:
-        results=RESULTS,
+        results=reporting.results,
         run=rules.run_config.output[0],
         manifest=rules.manifest.output[0],
-        links=list(LINKS.values()),
+        links=list(reporting.links.values()),
     output:
-        REPORT,
+        plan.report,
     log:
         f"{LOGS}/report.log",
     benchmark:
@@ -64,9 +64,9 @@ rule report:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("report"),
+        code=digests.of("report"),
         identity=IDENTITY,
-        links=LINKS,
-        texts=[(entry.title, entry.theme, entry.caption) for entry in TABLES.values()],
+        links=reporting.links,
+        texts=[(entry.title, entry.theme, entry.caption) for entry in reporting.tables.values()],
     script:
         "../scripts/report.py"

@@ -14,7 +14,7 @@ rule run_config:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("run_config"),
+        code=digests.of("run_config"),
         config=IDENTITY,
     script:
         "../scripts/run_config.py"
@@ -23,9 +23,9 @@ rule run_config:
 rule manifest:
     input:
         config=rules.run_config.output,
-        files=lambda wildcards: outside(),
+        files=lambda wildcards: plan.outside(),
         # It names the commit that made the tables.
-        results=RESULTS,
+        results=reporting.results,
     output:
         f"{OUT}/manifest.json",
     log:
@@ -36,6 +36,6 @@ rule manifest:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("manifest"),
+        code=digests.of("manifest"),
     script:
         "../scripts/manifest.py"

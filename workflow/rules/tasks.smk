@@ -3,9 +3,9 @@
 
 rule task_examples:
     input:
-        files=lambda wildcards: task_files(wildcards.task),
-        tokenizer=TOKENIZER_FILES,
-        corpus=lambda wildcards: task_corpus(wildcards.task),
+        files=lambda wildcards: plan.task_files(wildcards.task),
+        tokenizer=plan.tokenizer_files,
+        corpus=lambda wildcards: plan.task_corpus(wildcards.task),
     output:
         f"{OUT}/tasks/{{task}}/examples.parquet",
     log:
@@ -15,11 +15,11 @@ rule task_examples:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("task_examples"),
-        set=lambda wildcards: task(wildcards.task),
-        declared=lambda wildcards: declared(wildcards.task),
+        code=digests.of("task_examples"),
+        set=lambda wildcards: plan.task(wildcards.task),
+        declared=lambda wildcards: plan.declared(wildcards.task),
         path=SETTINGS.tasks.path,
-        reader=READER,
+        reader=plan.reader,
     script:
         "../scripts/task_examples.py"
 
@@ -27,9 +27,9 @@ rule task_examples:
 rule task_answers:
     input:
         examples=f"{OUT}/tasks/{{task}}/examples.parquet",
-        reader=READER_FILES,
-        classifier=lambda wildcards: classifier_files(SETTINGS.decoded(wildcards.task)),
-        detectors=lambda wildcards: trigger_files(SETTINGS.decoded(wildcards.task)),
+        reader=plan.reader_files,
+        classifier=lambda wildcards: plan.classifier_files(SETTINGS.decoded(wildcards.task)),
+        detectors=lambda wildcards: plan.trigger_files(SETTINGS.decoded(wildcards.task)),
     output:
         answers=f"{OUT}/tasks/{{task}}/answers.parquet",
         traces=f"{OUT}/tasks/{{task}}/traces.parquet",
@@ -42,16 +42,16 @@ rule task_answers:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: task_work(wildcards.task)),
+        **needs.decodes(lambda wildcards: needs.task_work(wildcards.task)),
     params:
-        code=code_of("task_answers"),
-        task=lambda wildcards: task(wildcards.task)["task"],
-        declared=lambda wildcards: declared(wildcards.task),
-        reader=lambda wildcards: task_reader(wildcards.task),
+        code=digests.of("task_answers"),
+        task=lambda wildcards: plan.task(wildcards.task)["task"],
+        declared=lambda wildcards: plan.declared(wildcards.task),
+        reader=lambda wildcards: plan.task_reader(wildcards.task),
         points=lambda wildcards: [as_written(point) for point in SETTINGS.decoded(wildcards.task)],
-        methods=lambda wildcards: methods_of(SETTINGS.decoded(wildcards.task)),
-        triggers=lambda wildcards: triggers(SETTINGS.decoded(wildcards.task)),
-        taken=lambda wildcards: taken(SETTINGS.decoded(wildcards.task)),
+        methods=lambda wildcards: plan.methods_of(SETTINGS.decoded(wildcards.task)),
+        triggers=lambda wildcards: plan.triggers(SETTINGS.decoded(wildcards.task)),
+        taken=lambda wildcards: plan.taken_by(SETTINGS.decoded(wildcards.task)),
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/tasks",
     script:
@@ -72,9 +72,9 @@ rule task_scores:
     conda:
         "../../environment.yml"
     params:
-        code=code_of("task_scores"),
-        task=lambda wildcards: task(wildcards.task)["task"],
-        declared=lambda wildcards: declared(wildcards.task),
+        code=digests.of("task_scores"),
+        task=lambda wildcards: plan.task(wildcards.task)["task"],
+        declared=lambda wildcards: plan.declared(wildcards.task),
     script:
         "../scripts/task_scores.py"
 
@@ -82,7 +82,7 @@ rule task_scores:
 rule task_trajectories:
     input:
         examples=f"{OUT}/tasks/{{task}}/examples.parquet",
-        reader=READER_FILES,
+        reader=plan.reader_files,
     output:
         f"{OUT}/tasks/{{task}}/trajectories.parquet",
     log:
@@ -92,12 +92,12 @@ rule task_trajectories:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: task_work(wildcards.task)),
+        **needs.decodes(lambda wildcards: needs.task_work(wildcards.task)),
     params:
-        code=code_of("task_trajectories"),
-        task=lambda wildcards: task(wildcards.task)["task"],
-        declared=lambda wildcards: declared(wildcards.task),
-        reader=lambda wildcards: task_reader(wildcards.task),
+        code=digests.of("task_trajectories"),
+        task=lambda wildcards: plan.task(wildcards.task)["task"],
+        declared=lambda wildcards: plan.declared(wildcards.task),
+        reader=lambda wildcards: plan.task_reader(wildcards.task),
         budgets=lambda wildcards: SETTINGS.tasks.sets[wildcards.task].budgets,
         recorded=IDENTITY["trajectories"],
         signals=SETTINGS.recorded,
@@ -113,16 +113,16 @@ rule label_tasks:
         examples=f"{OUT}/tasks/{{task}}/examples.parquet",
     output:
         labels=f"{LABELS}/tasks/{{task}}.parquet",
-        usage=usage(f"{LABELS}/tasks/{{task}}.parquet"),
+        usage=plan.usage(f"{LABELS}/tasks/{{task}}.parquet"),
     log:
         f"{LOGS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.log",
     benchmark:
         f"{BENCHMARKS}/label_tasks/{SETTINGS.labeller.name}/{{task}}.tsv"
-    retries: retries("labeller")
+    retries: needs.retries("labeller")
     conda:
         "../../environment.yml"
     params:
-        code=code_of("label_tasks"),
+        code=digests.of("label_tasks"),
         labeller=IDENTITY["labeller"],
     script:
         "../scripts/label_tasks.py"

@@ -4,9 +4,9 @@
 rule decode_trajectories:
     input:
         documents=f"{OUT}/documents/{{split}}.parquet",
-        reader=READER_FILES,
+        reader=plan.reader_files,
     output:
-        TRAJECTORIES,
+        plan.trajectories,
     log:
         f"{LOGS}/decode_trajectories/{{split}}-{{shard}}.log",
     benchmark:
@@ -14,16 +14,16 @@ rule decode_trajectories:
     conda:
         "../../environment.yml"
     resources:
-        **decodes(lambda wildcards: split_work(wildcards.split)),
+        **needs.decodes(lambda wildcards: needs.split_work(wildcards.split)),
     params:
-        code=code_of("decode_trajectories"),
-        reader=READER,
-        shards=lambda wildcards: size(wildcards.split).shards,
+        code=digests.of("decode_trajectories"),
+        reader=plan.reader,
+        shards=lambda wildcards: plan.size(wildcards.split).shards,
         together=SETTINGS.generation.together,
         journal=f"{OUT}/journal/trajectories",
-        budgets=lambda wildcards: size(wildcards.split).budgets,
+        budgets=lambda wildcards: plan.size(wildcards.split).budgets,
         paths=lambda wildcards: IDENTITY["scale"][wildcards.split]["paths"],
-        evidence=lambda wildcards: size(wildcards.split).evidence,
+        evidence=lambda wildcards: plan.size(wildcards.split).evidence,
         recorded=IDENTITY["trajectories"],
         signals=SETTINGS.recorded,
     script:

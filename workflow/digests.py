@@ -1,0 +1,62 @@
+"""Digests of the code that jobs run, which rules have among their params: an edit reruns what depends on it."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from utaca.reporting.registry import ENDINGS, ENTRIES
+from utaca.runs.code_digest import code
+from utaca.settings import schema
+from workflow.plan import Plan
+
+
+class Digests:
+    """Digests of the scripts' modules; ``source`` is the folder that holds the package."""
+
+    def __init__(self, plan: Plan, source: Path) -> None:
+        self.plan = plan
+        self.source = source
+        settings = plan.settings
+        self.loaded: dict[str, Callable[[Any], list[str]]] = {
+            "decode_trajectories": lambda wildcards: _signals(settings.recorded),
+            "task_trajectories": lambda wildcards: _signals(settings.recorded),
+            "replay": lambda wildcards: self.decoded_by(plan.replayed),
+            "time_answers": lambda wildcards: self.decoded_by(settings.timed),
+            "task_answers": lambda wildcards: self.decoded_by(settings.decoded(wildcards.task)),
+            **dict.fromkeys(ENDINGS, lambda wildcards: [f"utaca.reporting.{ENTRIES[wildcards.entry].module}"]),
+        }
+        """Modules that the scripts of rules load by name, so that no import shows them, from a job's wildcards.
+
+        They are only those that the config names for the job. A file that is added to a folder of methods, signals or
+        tables changes no other job.
+        """
+
+    def of(self, rule: str, script: str = "") -> str | Callable[[Any], str]:
+        """Digest of the modules that a rule's script runs; by default the script is called as the rule is.
+
+        Where the modules differ between the rule's jobs, it is a function of a job's wildcards.
+        """
+        path = self._script(script or f"{rule}.py")
+        if rule not in self.loaded:
+            return code(path, self.source)
+        return lambda wildcards: code(path, self.source, *self.loaded[rule](wildcards))
+
+    def of_points(self, script: str, points: Iterable[schema.OperatingPoint]) -> dict[str, str]:
+        """Digest of the modules that a script runs at each point, by label."""
+        return {point.label: code(self._script(script), self.source, *self.decoded_by([point])) for point in points}
+
+    def decoded_by(self, points: Iterable[schema.OperatingPoint]) -> list[str]:
+        """The modules of the methods of points, and of the signals that their detectors read."""
+        points = list(points)
+        methods = {name for point in points for name in (point.method, point.base) if name}
+        detectors = [self.plan.settings.detectors[name] for name, _, _ in self.plan.triggers(points).values()]
+        signals = {"margin", *(name for detector in detectors for name in detector.signals)}
+        return [*(f"utaca.methods.{name}" for name in sorted(methods)), *_signals(sorted(signals))]
+
+    def _script(self, name: str) -> Path:
+        return self.plan.root / "workflow" / "scripts" / name
+
+
+def _signals(names: Iterable[str]) -> list[str]:
+    """The modules of signals."""
+    return [f"utaca.detection.signals.{name}" for name in names]

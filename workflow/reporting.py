@@ -1,0 +1,133 @@
+"""Tables, figures and pages of a run: which there are, and what each is made from and depends on."""
+
+from dataclasses import asdict
+from functools import cached_property
+from typing import Any
+
+from utaca.errors import UserError
+from utaca.reporting.registry import ENDINGS, ENTRIES, TableEntry
+from utaca.settings.checks import ROLES, SPLITS
+from workflow.plan import SHEETS, Plan, there
+
+
+class Reporting:
+    """What is shown of a run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.tables: dict[str, TableEntry] = {
+            name: entry for name, entry in ENTRIES.items() if entry.holds(plan.settings)
+        }
+        """The tables and figures that the config makes, by name."""
+
+    @cached_property
+    def results(self) -> list[str]:
+        """Every file of the tables and figures."""
+        return [
+            f"{self.plan.out}/{entry.kind}s/{name}.{ending}"
+            for name, entry in self.tables.items()
+            for ending in ENDINGS[entry.kind]
+        ]
+
+    @cached_property
+    def views(self) -> dict[str, str]:
+        """The page of each split that shows its answers token by token."""
+        splits = [split for split in ("test", "validation") if (split, "blocks") in self.plan.points]
+        return {split: f"{self.plan.out}/traces/{split}.html" for split in splits}
+
+    @cached_property
+    def links(self) -> dict[str, str]:
+        """All pages that the report links, by their titles."""
+        pages = {f"Answers of the {split} split, token by token": path for split, path in self.views.items()}
+        pages["Labels, to review"] = f"{self.plan.labels}/review.html"
+        if self.plan.judged("test"):
+            pages["Answers, to score"] = f"{self.plan.scores}/review.html"
+        return pages
+
+    def shown(self, name: str) -> dict[str, Any]:
+        """What a table or figure depends on beside its files and code: its entry and a part of the config."""
+        plan, entry = self.plan, ENTRIES[name]
+        theme = entry.theme
+        keys = {
+            "detection": ("labeller", "detectors", "detector"),
+            "data": ("writer", "detectors", "detector"),
+            "judging": ROLES,
+            "resources": (),
+        }
+        parts = keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
+        # Which points such a table shows, and what they are called.
+        if theme in ("detection", "judging") and {"test_answers", "judged", "trace_labels"} & {*entry.files}:
+            parts = (*parts, "detector", "points", "decode")
+        settings = {key: plan.identity[key] for key in parts}
+        if theme == "judging":
+            roles = [getattr(plan.settings, role) for role in ROLES]
+            settings |= {"prices": [[x.prompt_price, x.completion_price] for x in roles]}
+        if entry.when == "bars":
+            settings |= {"bars": [asdict(bar) for bar in plan.settings.reader.bars]}
+        return plan.caption | settings | {"entry": asdict(entry)}
+
+    def groups(self) -> dict[str, list[str]]:
+        """The files that tables may be made from, by the names that their makers know them by."""
+        plan = self.plan
+        splits = [split for split in ("validation", "test") if (split, "blocks") in plan.points]
+        traced = [path for split in splits for path in plan.labelled(split)]
+        uncorrected = [path for split in SPLITS for path in plan.shards(plan.uncorrected, split)]
+        of_tasks = dict.fromkeys(path for x in plan.settings.detectors for path in plan.lessons(x)["task_labels"])
+        detectors = [path for paths in plan.detectors.values() for path in paths]
+        replay_scores = [plan.replay_scores] if plan.replayed else []
+        curve = "sweep" if "sweep" in self.tables else "test"
+        return {
+            **{f"{x}_answers": plan.generations("answers", x, "blocks") for x in splits},
+            **{f"{x}_traces": plan.generations("traces", x, "blocks") for x in splits},
+            **{f"{x}_scores": plan.judged(x, kinds=["blocks"]) for x in splits},
+            **{f"{x}_uncorrected": plan.shards(plan.uncorrected, x) for x in SPLITS},
+            "replays": [plan.replays] if plan.replayed else [],
+            "replay_scores": replay_scores,
+            "timed_answers": [plan.timed] if plan.settings.timed else [],
+            "trace_labels": plan.labelled("test") if ("test", "blocks") in plan.points else [],
+            "verdict_table": [f"{plan.out}/tables/verdict.csv"],
+            "curve_table": [f"{plan.out}/tables/{curve}.csv"],
+            "method_answers": plan.generations("answers", "test", "methods"),
+            "method_scores": plan.judged("test", kinds=["methods"]),
+            "judged": plan.judged("test"),
+            "detections": [f"{plan.out}/detections/test.parquet"],
+            "detectors": detectors,
+            # In the order of their record.
+            "detected_from": [
+                *plan.shards(plan.trajectories, "test"),
+                f"{plan.labels}/test.parquet",
+                *detectors,
+                *plan.shards(plan.trajectories, "validation"),
+                f"{plan.labels}/validation.parquet",
+            ],
+            "task_examples": plan.task_outputs("examples"),
+            "task_answers": plan.task_outputs("answers"),
+            "task_scores": plan.task_outputs("scores"),
+            "biographies": [f"{plan.out}/biographies/{split}.parquet" for split in SPLITS],
+            "documents": [f"{plan.out}/documents/{split}.parquet" for split in SPLITS],
+            "corpus": [f"{plan.out}/corpus.parquet"],
+            "main_detectors": plan.detectors[plan.settings.detector],
+            "test_documents": [f"{plan.out}/documents/test.parquet"],
+            "tokenizer": plan.tokenizer_files,
+            "trajectories": [path for split in SPLITS for path in plan.shards(plan.trajectories, split)],
+            "labels": [f"{plan.labels}/{split}.parquet" for split in SPLITS],
+            "label_sheet": there(SHEETS["labels"]),
+            "score_sheet": there(SHEETS["scores"]),
+            "writer_usage": [plan.usage(f"{plan.out}/biographies/test.parquet")],
+            "labeller_usage": [plan.usage(path) for path in (*uncorrected, *traced, *of_tasks)],
+            "judge_usage": [plan.usage(path) for path in (*plan.judged(*splits), *replay_scores)],
+        }
+
+    def made_from(self, table: str) -> dict[str, list[str]]:
+        """The files that a table is made from, by name; none under a name that the run has no such files for."""
+        groups = self.groups()
+        return {name: groups.get(name, []) for name in ENTRIES[table].files}
+
+    def check_tables(self) -> None:
+        """Refuse a table that is declared with files which there are none of under any config."""
+        splits = {f"{split}_{what}" for split in ("validation", "test") for what in ("answers", "traces", "scores")}
+        names = splits | self.groups().keys()
+        for table, entry in self.tables.items():
+            if unknown := {*entry.files} - names:
+                known = ", ".join(sorted(names))
+                raise UserError(f"table {table} is declared with files {min(unknown)}; there are {known}")

@@ -1,0 +1,88 @@
+"""The targets that a command may name: stages, files and tables; refusals of others."""
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from utaca.errors import UserError
+from utaca.reporting.registry import ENTRIES, WHEN
+from utaca.runs.compose import groups, points_of
+from utaca.settings.checks import SHARED_FOLDERS, SPLITS
+from workflow.reporting import Reporting
+
+
+class Targets:
+    """The targets of a run."""
+
+    def __init__(self, reporting: Reporting) -> None:
+        self.reporting = reporting
+        self.plan = plan = reporting.plan
+        trajectories = [path for split in SPLITS for path in plan.shards(plan.trajectories, split)]
+        answers = [path for split, kind in plan.points for path in plan.generations("answers", split, kind)]
+        self.stages: dict[str, list[str]] = {
+            "biographies": [f"{plan.out}/biographies/{split}.parquet" for split in SPLITS],
+            "documents": [f"{plan.out}/documents/{split}.parquet" for split in SPLITS],
+            "trajectories": trajectories,
+            "labels": [f"{plan.labels}/{split}.parquet" for split in SPLITS],
+            "detectors": [path for paths in plan.detectors.values() for path in paths],
+            "detections": [f"{plan.out}/detections/test.parquet"],
+            "generations": answers,
+            "scores": plan.judged("validation", "test"),
+            "traces": list(reporting.views.values()),
+            "tasks": plan.task_outputs("scores"),
+            "results/tables": [plan.report],
+            "results/tables/": [plan.report],
+        }
+        """What each target that is no file stands for: all that a stage leaves."""
+
+    def check_names(self, targets: Iterable[str], rules: Collection[str]) -> None:
+        """Refuse a target that is neither the name of a rule, nor a file, with the names of stages."""
+        for target in targets:
+            if target not in rules and not re.search(r"[/.]", target):
+                stages = {name for name in self.stages if "/" not in name}
+                known = sorted(stages | {"corpus", "readers", "tables"})
+                near = difflib.get_close_matches(target, known, n=1)
+                targets_here = f"targets are {', '.join(known)}, and files in {self.plan.out}."
+                hint = f"did you mean {near[0]}?" if near else targets_here
+                raise UserError(f"there is no target {target}; {hint}")
+
+    def check(self, targets: Iterable[str]) -> None:
+        """Refuse a target that is a table which the config does not make, or that is of another run."""
+        for target in targets:
+            self._check_table(target)
+            self._check_run(target)
+
+    def _check_table(self, target: str) -> None:
+        found = re.match(rf"{re.escape(self.plan.out)}/(?:tables|figures)/([^/.]+)\.\w+", target)
+        if not found:
+            return
+        name = found[1]
+        if name not in ENTRIES:
+            near = difflib.get_close_matches(name, ENTRIES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"tables are {', '.join(sorted(ENTRIES))}."
+            raise UserError(f"{target} is no table of this project; {hint}")
+        if name not in self.reporting.tables:
+            when = WHEN[ENTRIES[name].when]
+            root = self.plan.root
+            option = when.option(points_of(self.plan.settings.reader.name, root), groups(root)["points"])
+            command = f"snakemake --cores all {target} --config {option}"
+            raise UserError(f"{target} needs {when.needs}: {command if option else 'name them under decode'}")
+
+    def _check_run(self, target: str) -> None:
+        found = re.match(r"results/(?:tables/([^/{]+)\.html|([^/{]+)/)", target)
+        run, own = found and (found[1] or found[2]), self.plan.settings.run
+        if run and run not in (own, *SHARED_FOLDERS):
+            saved = f"results/{run}/run.yaml"
+            add = f"add --configfile {saved}" if Path(saved).is_file() else "correct one of them (--config run=NAME)"
+            raise UserError(f"{target} belongs to run {run}, but the config is that of run {own}; {add}")
+
+    def where(self, targets: Sequence[str]) -> str:
+        """Where the files of targets are, in a sentence; "" if no target names a file that is made."""
+        named = [path for target in targets for path in self.stages.get(target, [target])]
+        files = [path for path in named if os.path.isfile(path)]
+        if not files:
+            return ""
+        more = f" and {len(files) - 1} more in {os.path.commonpath(files)}" if len(files) > 1 else ""
+        return f"Done: {files[0]}{more}."
