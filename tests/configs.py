@@ -1,17 +1,21 @@
 """Configs and operating points for tests, and a run as the workflow plans it."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from utaca.runs.compose import compose
 from utaca.settings import schema
 from utaca.settings.checks import SPLITS
-from workflow.plan import Plan
-from workflow.reporting import Reporting
+
+if TYPE_CHECKING:
+    from workflow.plan import Plan
+    from workflow.reporting import Reporting
 
 
 def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> schema.Config:
@@ -57,8 +61,13 @@ def decoding(**sections: Sequence[schema.OperatingPoint]) -> dict[str, Any]:
 
 
 def planned(root: Path, **overrides: Any) -> Plan:
-    """A run under a config, as the Snakefile plans it. Skips the test where Hydra is not installed."""
+    """A run under a config, as the Snakefile plans it.
+
+    Skips the test where Hydra is not installed, which composes the config.
+    """
     pytest.importorskip("hydra", reason="the extra pipeline is not installed")
+    from workflow.plan import Plan
+
     return Plan(compose(overrides, root), root)
 
 
