@@ -40,7 +40,7 @@ try:
     for path in workflow.overwrite_configfiles:
         configfiles.check(path)
     config.update(compose(config, ROOT, map(load_configfile, workflow.overwrite_configfiles)))
-    # Not before: a table of the user's may be declared wrongly.
+    # Imported only here: a table of the user's may be declared wrongly.
     from utaca.reporting.registry import ENDINGS, ENTRIES
     from workflow.digests import Digests
     from workflow.reporting import Reporting

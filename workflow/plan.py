@@ -51,11 +51,11 @@ class Plan:
         self.trajectories = f"{self.out}/trajectories/{{split}}/part-{{shard}}.parquet"
         self.uncorrected = f"{self.labels}/uncorrected/{{split}}/part-{{shard}}.parquet"
         """Labels as the labeller gave them."""
-        self.seed = f"{self.out}/detectors/{{variant}}/seed{{n}}/{{file}}"
+        self.detector_file = f"{self.out}/detectors/{{variant}}/seed{{n}}/{{file}}"
         # Single decisions turned, and answers decoded by themselves.
         self.replays = f"{self.out}/generations/test/replays.parquet"
         self.replay_scores = f"{self.scores}/test/replays.parquet"
-        self.timed = f"{self.out}/generations/test/timed.parquet"
+        self.timed_answers = f"{self.out}/generations/test/timed.parquet"
 
     # Parts of the config that jobs depend on
 
@@ -203,17 +203,18 @@ class Plan:
     # Detectors
 
     @cached_property
-    def seeds(self) -> range:
+    def detector_seeds(self) -> range:
         """The seeds of each variant."""
         return range(self.settings.scale.detector_seeds)
 
     @cached_property
     def detectors(self) -> dict[str, list[str]]:
         """Every seed of each variant; of one that is taken, where it is taken from."""
-        folders = {
-            name: about.taken or f"{self.out}/detectors/{name}" for name, about in self.settings.detectors.items()
-        }
-        return {name: [f"{folder}/seed{n}/model.safetensors" for n in self.seeds] for name, folder in folders.items()}
+        found = {}
+        for name, about in self.settings.detectors.items():
+            folder = about.taken or f"{self.out}/detectors/{name}"
+            found[name] = [f"{folder}/seed{n}/model.safetensors" for n in self.detector_seeds]
+        return found
 
     @cached_property
     def taken(self) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class Reporting:
             **{f"{x}_uncorrected": plan.shards(plan.uncorrected, x) for x in SPLITS},
             "replays": [plan.replays] if plan.replayed else [],
             "replay_scores": replay_scores,
-            "timed_answers": [plan.timed] if plan.settings.timed else [],
+            "timed_answers": [plan.timed_answers] if plan.settings.timed else [],
             "trace_labels": plan.labelled("test") if ("test", "blocks") in plan.points else [],
             "verdict_table": [f"{plan.out}/tables/verdict.csv"],
             "curve_table": [f"{plan.out}/tables/{curve}.csv"],

@@ -5,8 +5,8 @@ rule train_detector:
     input:
         unpack(lambda wildcards: plan.lessons(wildcards.variant)),
     output:
-        models=expand(plan.seed, n=plan.seeds, file="model.safetensors", allow_missing=True),
-        curves=expand(plan.seed, n=plan.seeds, file="curve.csv", allow_missing=True),
+        models=expand(plan.detector_file, n=plan.detector_seeds, file="model.safetensors", allow_missing=True),
+        curves=expand(plan.detector_file, n=plan.detector_seeds, file="curve.csv", allow_missing=True),
     log:
         f"{LOGS}/train_detector/{{variant}}.log",
     benchmark:

@@ -76,7 +76,7 @@ rule time_answers:
         reader=plan.reader_files,
         detectors=plan.trigger_files(SETTINGS.timed),
     output:
-        plan.timed,
+        plan.timed_answers,
     log:
         f"{LOGS}/time_answers.log",
     benchmark:
