@@ -1,8 +1,9 @@
 """What a run consists of, from its config: the files that its stages leave, and what its jobs depend on.
 
-The Snakefile makes one :class:`Plan`, and the rules ask it. Beside it are what jobs need of a machine (``needs.py``),
-the digests of the code that they run (``digests.py``), what tables are made from (``reporting.py``) and the targets
-that a command may name (``targets.py``). None of them needs Snakemake. Files are paths from the working directory.
+The Snakefile makes one :class:`Plan`, and the rules ask it. The modules next to this one have what jobs need of a
+machine (``needs.py``), the digests of the code that they run (``digests.py``), what tables are made from
+(``reporting.py``) and the targets that a command may name (``targets.py``). None of them needs Snakemake. Paths
+of files are relative to the working directory.
 """
 
 import os
@@ -61,7 +62,7 @@ class Plan:
 
     @cached_property
     def caption(self) -> dict[str, list[Any]]:
-        """What captions say of a run, beside the role that decided."""
+        """What captions say of a run; the role that decided is added to it."""
         settings = self.settings
         return {
             "reader": [settings.reader.name, settings.reader.path],
@@ -183,7 +184,7 @@ class Plan:
         return [pattern.format(split=split, shard=shard) for shard in range(self.size(split).shards)]
 
     def usage(self, path: str) -> str:
-        """Beside a file that an endpoint decided: what was asked of it."""
+        """The file that records what an endpoint was asked for the file ``path``."""
         return path.replace(self.out, f"{self.out}/usage", 1)
 
     def generations(self, what: str, split: str, kind: str) -> list[str]:

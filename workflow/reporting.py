@@ -45,7 +45,7 @@ class Reporting:
         return pages
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What a table or figure depends on beside its files and code: its entry and a part of the config."""
+        """What a table or figure depends on, apart from files and code: its entry and a part of the config."""
         plan, entry = self.plan, ENTRIES[name]
         theme = entry.theme
         keys = {

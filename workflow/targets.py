@@ -35,7 +35,7 @@ class Targets:
             "results/tables": [plan.report],
             "results/tables/": [plan.report],
         }
-        """What each target that is no file stands for: all that a stage leaves."""
+        """The files that the name of a stage stands for, and those of ``results/tables``."""
 
     def check_names(self, targets: Iterable[str], rules: Collection[str]) -> None:
         """Refuse a target that is neither the name of a rule, nor a file, with the names of stages."""
