@@ -184,7 +184,7 @@ inputs = {"test_answers": "answers.parquet"}
 job = SimpleNamespace(log=["log"], wildcards=("lengths",), input=inputs, config=plan.config, output=outputs)
 exec(compile(script.read_text(), script, "exec"), {"snakemake": job, "__name__": "script"})
 print(*outputs, sep="\\n")
-print(*plan.made_from("speed"), *(path for path in plan.RESULTS if Path(path).stem == "speed"))
+print(*reporting.made_from("speed"), *(path for path in reporting.results if Path(path).stem == "speed"))
 """
 
 
