@@ -14,8 +14,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small import full_attention, make_reader, ran, some_tokens
+from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from utaca.decoding.loop import Batch, generate, generate_together, stream
 from utaca.decoding.options import Decoding, Sampling
@@ -29,7 +30,7 @@ from utaca.errors import UserError
 from utaca.memory import Branch, prefill
 from utaca.methods.window import WindowOnly
 from utaca.readers.load import Reader
-from utaca.readers.tokenizer import piece_of_text
+from utaca.readers.tokenizer import Pieces
 from utaca.settings import schema
 from utaca.settings.schema import MemorySettings
 from utaca.trace import Generation, NotFiniteError, Token
@@ -473,8 +474,28 @@ TINY = AutoTokenizer.from_pretrained(Path(__file__).parents[2] / "data" / "reade
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(st.sampled_from(" aZ.,ØÍÉñ–東😀\n"), min_size=1, max_size=40))
 def test_pieces_of_text_add_up_whatever_characters_are_parted(text: str) -> None:
-    ids, pieces = TINY.encode(text, add_special_tokens=False), []
-    for end in range(1, len(ids) + 1):
-        pieces.append(piece_of_text(TINY, ids[:end], "".join(pieces)))
+    ids = TINY.encode(text, add_special_tokens=False)
+    answer = Pieces(TINY)
+    pieces = [answer.add(token) for token in ids]
     assert "".join(pieces) == text
     assert not any("\ufffd" in piece for piece in pieces)
+
+
+@settings(max_examples=300, deadline=None)
+@given(ids=st.lists(st.integers(0, len(TINY) - 1), max_size=40))
+def test_pieces_are_those_of_the_whole_text_whatever_the_tokens(ids: list[int]) -> None:
+    answer = Pieces(TINY)
+    given_out = ""
+    for end, token in enumerate(ids, start=1):
+        whole = TINY.decode(ids[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        piece = answer.add(token)
+        assert piece == ("" if whole.endswith("\ufffd") else whole[len(given_out) :])
+        given_out += piece
+
+
+def test_pieces_of_a_tokenizer_that_drops_a_texts_first_space() -> None:
+    words = {"<unk>": 0, "\u2581a": 1, "\u2581b": 2, "c": 3}
+    made = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    made.decoder = decoders.Metaspace()
+    answer = Pieces(PreTrainedTokenizerFast(tokenizer_object=made))
+    assert [answer.add(token) for token in (1, 2, 3, 1, 1)] == ["a", " b", "c", " a", " a"]

@@ -13,7 +13,7 @@ from utaca.detection.signal import Seen
 from utaca.detection.signals import SIGNALS
 from utaca.readers.attention import Step
 from utaca.readers.load import Reader
-from utaca.readers.tokenizer import piece_of_text
+from utaca.readers.tokenizer import Pieces
 from utaca.trace import Generation, NotFiniteError, Token
 
 TOP = 10
@@ -39,6 +39,7 @@ class TokenReader:
     ) -> None:
         self._reader = reader
         self._generation = generation
+        self._pieces = Pieces(reader.tokenizer)
         self._detector = detector
         names = ["margin", *(detector.settings.signals if detector else ())]
         names += SIGNALS if measured is True else measured or ()
@@ -108,8 +109,7 @@ class TokenReader:
         if token.token in self._reader.stop_tokens:
             generation.finish = "eos"
         else:
-            ids = [each.token for each in generation.trace]
-            token.text = piece_of_text(self._reader.tokenizer, ids, generation.text)
+            token.text = self._pieces.add(token.token)
         return following
 
     def _raise_not_finite(self, step: Step) -> None:

@@ -35,13 +35,34 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
         return AutoTokenizer.from_pretrained(path, revision=revision or None, trust_remote_code=False, **config)
 
 
-def piece_of_text(tokenizer: Any, ids: list[int], before: str) -> str:
-    """Text that the last token of ``ids`` adds to ``before``, the text of the tokens before it.
+class Pieces:
+    """The pieces of text that tokens add to an answer, one after the other.
 
     A character of several tokens, and a space in its first token, belong to the token that completes the character.
+    Each piece is decoded behind the piece before it, because a tokenizer may write a token otherwise at the start of a
+    text; earlier tokens cannot matter, so that a long answer costs no more than a short one.
     """
-    text = tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return "" if text.endswith("\ufffd") else text[len(before) :]
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._ids: list[int] = []
+        # Tokens from ``_start`` to ``_end`` made the last piece; later ones have made none yet.
+        self._start = 0
+        self._end = 0
+
+    def add(self, token: int) -> str:
+        """The piece of text that the next token adds; "" if the token completes no character."""
+        self._ids.append(token)
+        text = self._decode(self._ids[self._start :])
+        if text.endswith("\ufffd"):
+            return ""
+        before = self._decode(self._ids[self._start : self._end])
+        self._start = self._end
+        self._end = len(self._ids)
+        return text[len(before) :]
+
+    def _decode(self, ids: list[int]) -> str:
+        return self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 @lru_cache(maxsize=1 << 16)
