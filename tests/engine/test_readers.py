@@ -28,7 +28,7 @@ import utaca
 from utaca.decoding.policies import Sub
 from utaca.decoding.triggers import Agreement
 from utaca.errors import UserError
-from utaca.machine import natural_dtype
+from utaca.machine import natural_dtype, pads_single_rows
 from utaca.memory import Branch, prefill
 from utaca.methods.fastkv import FastKV
 from utaca.methods.full import FullAttention
@@ -340,6 +340,28 @@ def test_a_processor_computes_in_the_narrowest_type_that_it_multiplies(
     assert natural_dtype("cpu", tmp_path / "missing") == "float32"
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     assert dtype_of("flags\t\t: fpu avx2 avx512f avx512_bf16") == "float32"
+
+
+def test_a_row_is_padded_where_the_processor_multiplies_two_faster(tmp_path: Path) -> None:
+    for vendor, pads in (("AuthenticAMD", True), ("GenuineIntel", False)):
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n", encoding="utf-8")
+        assert pads_single_rows(tmp_path / "cpuinfo") == pads
+    assert not pads_single_rows(tmp_path / "missing")
+
+
+def test_a_padded_row_gives_what_the_row_gives() -> None:
+    reader = make_reader()
+    memory = utaca.prefill(reader, some_tokens(200))
+    assert not reader.pads, "in float32"
+    plain = utaca.generate(memory, "Who?", budget=4, max_new_tokens=20)
+    reader.pads = True
+    padded = utaca.generate(memory, "Who?", budget=4, max_new_tokens=20)
+    for ours, theirs in zip(padded.trace, plain.trace, strict=True):
+        assert (ours.token, ours.attended) == (theirs.token, theirs.attended)
+        assert torch.equal(ours.selected, theirs.selected)
+        assert ours.margin == pytest.approx(theirs.margin, abs=1e-4)
+        for site, embedding in ours.embeddings.items():
+            assert torch.allclose(embedding, theirs.embeddings[site], atol=1e-3)
 
 
 TINY = partial(utaca.load_reader, "tiny")

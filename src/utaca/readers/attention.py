@@ -33,6 +33,18 @@ class Attending(Protocol):
         """
 
 
+class OneRow:
+    """The attention of a pass whose one row was repeated: it attends once, and every repetition gets the result."""
+
+    def __init__(self, attending: Attending) -> None:
+        self._attending = attending
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See :class:`Attending`."""
+        out = self._attending.attend(layer, query[:1], key[:1], value[:1], scaling)
+        return out.expand(len(query), -1, -1, -1)
+
+
 class Output:
     """Output of a pass over R rows: last hidden states [R, T, D], and embeddings [R, D] of the last tokens, by site.
 

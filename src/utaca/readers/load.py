@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from utaca.errors import UserError, in_a_sentence
-from utaca.machine import keep_freed_memory, natural_dtype, take_gpu, visible_gpus
+from utaca.machine import keep_freed_memory, natural_dtype, pads_single_rows, take_gpu, visible_gpus
 from utaca.readers import files, gguf, hub
-from utaca.readers.attention import ATTENTION, Attending, Rotary
+from utaca.readers.attention import ATTENTION, Attending, OneRow, Rotary
 from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
 from utaca.readers.families import FAMILIES
 from utaca.readers.head import products
@@ -38,7 +38,8 @@ class Reader:
     ``layers`` are the layers of the model, first to last, ``sizes`` the model's sizes; ``width`` is the width of the
     residual stream and of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head).
     ``before`` and ``after`` are the texts that the chat template writes before and after a user's text. While it is
-    ``watched``, hooks look at its layers, so that a pass must run them.
+    ``watched``, hooks look at its layers, so that a pass must run them. If it ``pads``, a single token is computed as
+    two equal rows, because the machine multiplies two rows faster than one.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
@@ -59,6 +60,7 @@ class Reader:
         self.before = self.prompts.before
         self.after = self.prompts.after
         self.watched = False
+        self.pads = self.device.type == "cpu" and self.dtype == torch.bfloat16 and pads_single_rows()
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
@@ -141,6 +143,9 @@ class Reader:
 
     def forward(self, tokens: Tensor, attending: Attending) -> Tensor:
         """Compute the last hidden states [B, T, D] of tokens [B, T] under ``attending``."""
+        if self.pads and tokens.numel() == 1:
+            twice = self.embed(tokens.expand(2, 1))
+            return self.norm(self._run(self.layers, twice, OneRow(attending)))[:1]
         return self.norm(self._run(self.layers, self.embed(tokens), attending))
 
     def embed(self, tokens: Tensor) -> Tensor:
