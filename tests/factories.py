@@ -19,7 +19,8 @@ def answer(document: str, of: OperatingPoint, **columns: Any) -> Row:
         "document": document, "split": "test", "point": of.label, "method": of.method, "base": of.base,
         "budget": of.budget, "policy": of.policy, "trigger": trigger if of.adaptive else "",
         "detector": (of.detector or "utaca") if of.detected else "",
-        "seed": of.seed if of.detected else None, "question": "?", "text": "", "n_context": 900, "dropped": 100,
+        "seed": of.seed if of.detected else None, "drafts": of.drafts, "passes": 10,
+        "question": "?", "text": "", "n_context": 900, "dropped": 100,
         "n_generated": 10, "finish": "eos", "selected": selected, "attended": attended,
         "selected_with_tentative": selected, "attended_with_tentative": attended, "rollbacks": 0,
         "effective_rollbacks": 0, "prefill_seconds": 1.0, "decode_seconds": 1.0, "peak_bytes": 1,
@@ -38,7 +39,7 @@ def step(document: str, point: str, number: int, text: str = "", k: int = 1, **c
     """A row of schema "traces", accepted in its first pass unless ``columns`` say otherwise."""
     row = {
         "document": document, "point": point, "step": number, "token": 10 + number, "text": text, "k": k,
-        "margin": 2.0, "logprob": -0.5, "rolled_back": False, "attended": 20, "top_tokens": [10 + number, 7],
+        "margin": 2.0, "logprob": -0.5, "rolled_back": False, "attended": 20, "rows": 1, "top_tokens": [10 + number, 7],
         "top_logits": [3.0, 1.0], "selected": [[0]],
     } | columns  # fmt: skip
     first = {f"tentative_{name}": row[name] for name in ("token", "k", "margin", "logprob", "top_tokens", "top_logits")}

@@ -151,8 +151,8 @@ points: {own: {budget: 3}} => points.own.method is missing; set it to a text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
-    => decode.tset is unknown; sections are validation, test, sweep, ablation, methods, or a set of tasks.sets, which
-    are none; add --config tasks=paper, or another option
+    => decode.tset is unknown; sections are validation, test, sweep, ablation, drafts, methods, or a set of tasks.sets,
+    which are none; add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
@@ -178,6 +178,7 @@ points: {own: {method: infllm, budget: 3, policy: sub.1}}
     => points.own.policy is 'sub.1' but is for method utaca, not infllm
 points: {own: {method: utaca, budget: 3, policy: set.1.prop}} => needs set.N or sub.N
 points: {own: {method: utaca, budget: 3, policy: set.4}} => must be at most the budget
+points: {own: {method: snapkv, drafts: 3}} => points.own.drafts is 3 but is for points that decode from block memory
 points: {own: {method: infllm, budget: 0}} => points.own.budget is 0 but must be at least 1, in blocks
 points: {own: {method: other, budget: 1}} => points.own.method is 'other' but must be one of infllm, utaca, adakv
 points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement, seeds: 2}}

@@ -30,6 +30,8 @@ from utaca.settings.triggers import parse as parse_trigger
 
 PREFERRED = ("needed_chained", "utaca", "needed")
 """Names of shipped detectors; the first of them that ships for a reader is the reader's default trigger."""
+DRAFTS = 7
+"""Most tokens that are guessed at once by default."""
 NEVER = TriggerSetting("never", None)
 
 
@@ -55,6 +57,7 @@ def choose(
     policy: object = None,
     trigger: object = None,
     max_new_tokens: object = None,
+    drafts: object = None,
 ) -> Choice:
     """The decoding options for an answer of ``reader``; an argument that is None stands for the reader's default.
 
@@ -66,6 +69,7 @@ def choose(
     k_max = _at_least_one("budget", settings.budget if budget is None else budget)
     longest = settings.max_new_tokens if max_new_tokens is None else max_new_tokens
     options: dict[str, Any] = {"budget": k_max, "max_new_tokens": _at_least_one("max_new_tokens", longest)}
+    options["drafts"] = DRAFTS if drafts is None else whole("drafts", drafts)
     if not isinstance(policy, str | None):
         raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
     if policy is not None:

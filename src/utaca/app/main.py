@@ -102,6 +102,7 @@ TRIGGER = typer.Option(
     help="What expands the budget: a shipped detector or a detector's file, margin, agreement, every.N, never.  "
     "[default: the reader's detector]"
 )
+DRAFTS = typer.Option(help="Tokens that are guessed at once and verified in one pass; 0: none.", min=0)
 
 
 @app.command()
@@ -116,6 +117,7 @@ def ask(
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
+    drafts: Annotated[int, DRAFTS] = 7,
     max_new_tokens: Annotated[int | None, typer.Option(help="The longest answer.  [default: the reader's]")] = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and a last one of totals.")] = False,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer's trace as an HTML page.")] = None,
@@ -132,7 +134,13 @@ def ask(
     *files, question = words
     if not question.strip():
         raise UserError("the question is empty; write one as the last argument, in quotes")
-    choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
+    choice = {
+        "budget": budget,
+        "policy": policy,
+        "trigger": trigger,
+        "max_new_tokens": max_new_tokens,
+        "drafts": drafts,
+    }
     if cache is not None and not cache.strip():
         # As a path it would be the working directory.
         raise UserError("--cache is empty; name a folder, or give --no-cache")
@@ -153,6 +161,7 @@ def serve(
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
+    drafts: Annotated[int, DRAFTS] = 7,
     max_new_tokens: Annotated[int, typer.Option(help="The longest answer if a request names none.", min=1)] = 512,
     name: Annotated[str | None, typer.Option(help="What clients call the model.  [default: the reader's name]")] = None,
 ) -> None:
@@ -178,7 +187,13 @@ def serve(
     # Before the weights are loaded, which may take minutes.
     sockets = bound(host, port)
     loaded = utaca.load_reader(reader)
-    choice = {"budget": budget, "policy": policy, "trigger": trigger, "max_new_tokens": max_new_tokens}
+    choice = {
+        "budget": budget,
+        "policy": policy,
+        "trigger": trigger,
+        "max_new_tokens": max_new_tokens,
+        "drafts": drafts,
+    }
     settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, key or "", **choice)
     server.serve(loaded, settings, sockets)
 

@@ -9,7 +9,8 @@ answers of a :class:`Batch` share the model's passes.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, repeat
 from numbers import Integral
 from typing import Any
@@ -123,6 +124,7 @@ class Batch:
         """
         passes: dict[tuple[type, int], list[Step]] = {}
         for answer in self.answers:
+            answer.together = len(self.answers)
             for step in answer.planned:
                 passes.setdefault((type(step.state), step.size), []).append(step)
         for steps in passes.values():
@@ -137,6 +139,7 @@ class OpenAnswer:
 
     ``generation`` has the tokens committed so far; its ``finish`` is "" until the answer ends. ``error`` is the
     exception that ended the answer, if any. ``planned`` are the steps to run next; none once the answer has ended.
+    ``together`` counts the answers that share the passes.
     """
 
     def __init__(self, decoding: Decoding) -> None:
@@ -144,8 +147,11 @@ class OpenAnswer:
         self.generation = Generation(decoding.reading.block_size)
         self.error: Exception | None = None
         self.planned: list[Step] = []
+        self.together = 1
         self._started = time.perf_counter()
-        self.events = _decode(decoding, self.generation)
+        # A reference to the answer itself would be a ring, which keeps the document in memory.
+        answer = weakref.ref(self)
+        self.events = _decode(decoding, self.generation, lambda: answer().together)
 
     def advance(self) -> list[Token]:
         """Go on after the planned steps have run, up to the next ones; return the tokens committed in between."""
@@ -172,8 +178,11 @@ class OpenAnswer:
         return self.generation
 
 
-def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] | Token]:
-    """Algorithm 1: yield lists of steps for the caller to run, which may share a pass, and each committed token."""
+def _decode(decoding: Decoding, generation: Generation, together: Callable[[], int]) -> Iterator[list[Step] | Token]:
+    """Algorithm 1: yield lists of steps for the caller to run, which may share a pass, and each committed token.
+
+    ``together`` counts the answers that share the passes at present.
+    """
     policy = decoding.policy
     trigger = decoding.trigger
     detector = trigger.detector if trigger else None
@@ -189,7 +198,7 @@ def _decode(decoding: Decoding, generation: Generation) -> Iterator[list[Step] |
     lookup = None
     if decoding.drafts:
         known = (decoding.reading.tokens, prompt)
-        lookup = PromptLookup(known, decoding.drafts, decoding.max_new_tokens)
+        lookup = PromptLookup(known, decoding.drafts, decoding.max_new_tokens, together)
     drafts = Drafts(state, generation, lookup)
     k_max = budgets[0]
     k = k_max

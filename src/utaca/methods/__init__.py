@@ -47,7 +47,7 @@ def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, An
 
     Raises :class:`UserError` if the method does not know a setting or cannot meet the budget.
     """
-    named = {name: value for name in ("budget", "policy") if (value := getattr(point, name))}
+    named = {name: value for name in ("budget", "policy", "drafts") if (value := getattr(point, name))}
     if point.adaptive and not point.detected:
         # The name of a detector's variant does not change what is decoded: the detector's file does.
         named["trigger"] = point.trigger

@@ -31,7 +31,7 @@ class InfLLM(Method):
     """Block memory under one budget for all tokens; :mod:`utaca.memory` forms the blocks and retrieves them.
 
     Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and all else are
-    settings of the reader (``reader.memory``).
+    settings of the reader (``reader.memory``). ``drafts`` are as in :class:`utaca.decoding.options.Decoding`.
     """
 
     name: ClassVar[str] = "infllm"
@@ -40,6 +40,7 @@ class InfLLM(Method):
     adjustable: ClassVar[bool] = True
 
     budget: int = 32
+    drafts: int = 0
 
     @property
     def reading(self) -> Hashable:
@@ -49,7 +50,7 @@ class InfLLM(Method):
         return reading
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        return {"budget": self.budget}
+        return {"budget": self.budget, "drafts": self.drafts}
 
     def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
         return prefill(reader, document, budget=self.budget)

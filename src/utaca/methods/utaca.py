@@ -18,6 +18,7 @@ class Adaptive:
     The paper's method (algorithm 1). ``budget`` is K_max and ``policy`` says how the budget shrinks after an accepted
     token, both in the units of ``base``: the method that reads and attends, the paper's InfLLM or another method whose
     budget may change from step to step. A ``trigger`` of kind detector means the one that :meth:`options` gets.
+    ``drafts`` are as in :class:`utaca.decoding.options.Decoding`.
     """
 
     name: ClassVar[str] = "utaca"
@@ -26,6 +27,7 @@ class Adaptive:
     policy: str = "sub.16"
     trigger: TriggerText = TriggerSetting()
     base: Method = InfLLM()
+    drafts: int = 0
 
     def __post_init__(self) -> None:
         policies.parse(self.policy)
@@ -37,4 +39,5 @@ class Adaptive:
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
         """Fields of :class:`utaca.decoding.options.Decoding` for the method's answers."""
         trigger = triggers.trigger_of(self.trigger, detector)
-        return {"budget": self.budget, "policy": policies.parse(self.policy), "trigger": trigger}
+        policy = policies.parse(self.policy)
+        return {"budget": self.budget, "policy": policy, "trigger": trigger, "drafts": self.drafts}

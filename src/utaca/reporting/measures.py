@@ -26,6 +26,7 @@ MEASURES = {
     "attended_with_tentative": Measure("attended_with_tentative", "n_generated"),
     "rollbacks_pct": Measure("rollbacks", "n_generated", 100),
     "effective_rollbacks_pct": Measure("effective_rollbacks", "n_generated", 100),
+    "tokens_per_pass": Measure("n_generated", "passes"),
     "answered": Measure("n_generated", "examples"),
     "read_pct": Measure("n_context", "n_document", 100),
     "cas_pct": Measure("cas", "judged", 100),

@@ -41,6 +41,7 @@ def identified(point: PointResult, config: schema.Config) -> Row:
         "variant": variant_in_words(point, config),
         "trigger": str(point.trigger or ""),
         "detector": point.detector,
+        "drafts": point.drafts,
         "seeds": len(point.seeds),
         "lacks": point.not_run,
     }

@@ -27,6 +27,7 @@ _TOTALS = (
     "n_context",
     "dropped",
     "n_generated",
+    "passes",
     "rollbacks",
     "effective_rollbacks",
     "prefill_seconds",
@@ -36,11 +37,12 @@ _TOTALS = (
 
 
 class Identity(NamedTuple):
-    """What tells operating points apart: key, trigger and detector, but not the detector's seed."""
+    """What tells operating points apart: key, trigger, detector and drafts, but not the detector's seed."""
 
     key: paper.PointKey
     trigger: TriggerSetting | None
     detector: str
+    drafts: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class PointResult:
     policy: str
     trigger: TriggerSetting | None
     detector: str
+    drafts: int = 0
     seeds: tuple[int, ...] = ()
     documents: tuple[str, ...] = ()
     sums: dict[str, np.ndarray] = field(default_factory=dict)
@@ -82,7 +85,7 @@ class PointResult:
     @property
     def identity(self) -> Identity:
         """What the results under different seeds of a detector have in common."""
-        return Identity(self.key, self.trigger, self.detector)
+        return Identity(self.key, self.trigger, self.detector, self.drafts)
 
     @property
     def name(self) -> str:
@@ -183,8 +186,12 @@ def variant_in_words(point: PointResult, config: schema.Config) -> str:
 
 
 def setting_in_words(point: PointResult, config: schema.Config) -> str:
-    """Budget, policy and trigger, as in "K_max=64, Sub.16 (chained) seed 3"; a dash for a method without a budget."""
-    return " ".join(filter(None, [point.setting, trigger_in_words(point, config)]))
+    """Budget, policy, trigger and drafts, as in "K_max=64, Sub.16 (chained) seed 3" or "K=8, 7 drafts".
+
+    A dash for a method without a budget.
+    """
+    words = " ".join(filter(None, [point.setting, trigger_in_words(point, config)]))
+    return f"{words}, {point.drafts} drafts" if point.drafts else words
 
 
 def name_in_words(point: PointResult, config: schema.Config) -> str:
@@ -207,6 +214,7 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
         point.policy,
         _without_name(point.trigger) if point.adaptive else None,
         (point.detector or config.detector) if point.detected else "",
+        point.drafts,
         (point.seed,) if point.detected else (),
     )
 
@@ -220,6 +228,7 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
         answer["policy"],
         _without_name(parse(answer["trigger"])) if answer["trigger"] else None,
         answer["detector"] or "",
+        int(answer["drafts"]),
         () if pd.isna(answer["seed"]) else (int(answer["seed"]),),
         **results,
     )

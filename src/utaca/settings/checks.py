@@ -17,7 +17,7 @@ from utaca.settings import schema
 from utaca.settings.triggers import KINDS, as_written
 from utaca.settings.validation import build, refuse, unknown_key
 
-_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION)
+_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION, schema.DRAFTS)
 """Sections of ``decode`` whose tables show only points that decode from block memory."""
 # File names have at most 255 bytes, their suffixes included.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
@@ -411,6 +411,8 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
             yield f"{path}.{key} is {text!r} but is for method utaca, not {point.method}; remove it."
     if point.adaptive and point.base and point.base not in schema.CONTEXT_METHODS:
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
+    if point.drafts and not point.in_blocks:
+        yield f"{path}.drafts is {point.drafts} but is for points that decode from block memory; remove it."
     if point.seeds != 1 and not point.detected:
         yield f"{path}.seeds is set but no detector expands its budget; remove it."
     if point.seeds > config.scale.detector_seeds:

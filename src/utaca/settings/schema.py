@@ -63,7 +63,8 @@ TEST = "test"
 SWEEP = "sweep"
 ABLATION = "ablation"
 METHODS = "methods"
-SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, ABLATION: TEST, METHODS: TEST}
+DRAFTS = "drafts"
+SECTIONS = {VALIDATION: VALIDATION, TEST: TEST, SWEEP: TEST, ABLATION: TEST, DRAFTS: TEST, METHODS: TEST}
 """Sections of ``decode``, each with the split of its documents; any other section is a set of ``tasks``."""
 ALL = 0
 """Value of a point's ``seeds``: every seed."""
@@ -601,6 +602,11 @@ class PointSettings:
     show them together, in one row.
     """
 
+    drafts: Whole = setting(0, minimum=0)
+    """Most tokens that are guessed at once, and verified in one pass. 0 means none. The answers stay the same, up to
+    rounding, and take fewer passes. For points that decode from block memory.
+    """
+
     @property
     def adaptive(self) -> bool:
         """Whether the point has an update policy, and a trigger that expands its budget."""
@@ -628,8 +634,11 @@ class PointSettings:
 
     @property
     def together(self) -> bool:
-        """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`)."""
-        return self.in_blocks or self.method == "full"
+        """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`).
+
+        Drafts are to show what an answer takes by itself.
+        """
+        return (self.in_blocks and not self.drafts) or self.method == "full"
 
 
 @keys
@@ -888,7 +897,8 @@ class Config:
         None if every answer is decoded by itself anyway, or if ``scale.timed`` is 0.
         """
         wanted = self.generation.together and self.scale.timed
-        return [point for point in self.decoded(TEST) if point.in_blocks] if wanted else []
+        points = [*self.decoded(TEST), *self.decoded(DRAFTS)]
+        return [point for point in points if point.in_blocks] if wanted else []
 
     @property
     def asked(self) -> list[str]:

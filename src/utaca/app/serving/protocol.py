@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic_core import PydanticCustomError
 
-from utaca.app.choices import NEVER, choose
+from utaca.app.choices import DRAFTS, NEVER, choose
 from utaca.decoding.options import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
@@ -275,6 +275,7 @@ class ServerSettings:
     policy: str | None = None
     trigger: str | None = None
     max_new_tokens: int = 512
+    drafts: int = DRAFTS
 
 
 def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) -> tuple[Any, list[Order]]:
@@ -378,6 +379,7 @@ def _order(
         policy=policy,
         trigger=chosen.trigger or defaults.trigger,
         max_new_tokens=max_new_tokens,
+        drafts=defaults.drafts,
     )
     options = dict(choice.options)
     if request.temperature:

@@ -69,7 +69,9 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
     labels = set(config.shown("test", schema.METHODS)) - in_blocks
     others = points(files["method_answers"], files["method_scores"], labels) if labels else []
-    labels = in_blocks.intersection(config.shown("test", *schema.SECTIONS))
+    # Drafts change no answer.
+    sections = [section for section in schema.SECTIONS if section != schema.DRAFTS]
+    labels = in_blocks.intersection(config.shown("test", *sections))
     blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
     if len({one.documents for one in [*others, *blocks]}) > 1:
         raise UserError(

@@ -45,7 +45,7 @@ def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
 
     Those of section ablation are not shown.
     """
-    sections = [section for section in schema.SECTIONS if section != schema.ABLATION]
+    sections = [section for section in schema.SECTIONS if section not in (schema.ABLATION, schema.DRAFTS)]
     points = {label: config.operating[label] for label in config.shown("test", *sections)}
     in_blocks = [label for label, point in points.items() if point.in_blocks]
     in_blocks.sort(key=lambda label: points[label].budget if points[label].method == FIXED else math.inf)
