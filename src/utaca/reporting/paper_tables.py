@@ -8,7 +8,7 @@ from utaca.data_files import DataFile, read
 class PaperTable(DataFile):
     """A table of the paper.
 
-    ``label`` is that of its LaTeX source, "" for what the paper tells in words. ``targets`` are names of tables here,
+    ``label`` is that of its LaTeX source, "" for what the paper says in words. ``targets`` are names of tables here,
     ``figures`` keys of ``data/paper.yaml`` that hold its figures, none where it has no figures. ``run`` says what was
     run so far, and ``agrees`` whether the two agree ("": nothing is known), both in Markdown.
     """
@@ -34,4 +34,7 @@ def listed() -> tuple[PaperTable, ...]:
 
 def targets() -> tuple[str, ...]:
     """The names of all tables here that show one of the paper's, each once, in the order of the list."""
-    return tuple(dict.fromkeys(target for table in listed() for target in table.targets))
+    names: dict[str, None] = {}
+    for table in listed():
+        names.update(dict.fromkeys(table.targets))
+    return tuple(names)

@@ -36,13 +36,13 @@ class When:
     def option(self, base: str, groups: Collection[str]) -> str:
         """The command-line options to add, for a reader whose group of points is ``base``.
 
-        ``groups`` are all groups of points. "" if none of them has what is needed with this reader.
+        ``groups`` are all groups of points. "" if one that the options need is not among them.
         """
         names = {"base": base, "full": f"{base}_full", "methods": f"methods_{base}"}
         if names["methods"] not in groups:
             names["methods"] = "methods"
-        needed = [name for key, name in names.items() if f"{{{key}}}" in self.add]
-        return self.add.format(**names) if all(name in groups for name in needed) else ""
+        needed = {name for key, name in names.items() if f"{{{key}}}" in self.add}
+        return self.add.format(**names) if needed.issubset(groups) else ""
 
 
 def _decodes(section: str, points: str) -> When:
@@ -52,7 +52,30 @@ def _decodes(section: str, points: str) -> When:
 
 def _methods(config: schema.Config) -> set[str]:
     """The methods of the points on the test split."""
-    return {config.points[name].method for section in config.sections(schema.TEST) for name in config.decode[section]}
+    methods: set[str] = set()
+    for section in config.sections(schema.TEST):
+        methods.update(config.points[name].method for name in config.decode[section])
+    return methods
+
+
+def _has_bars(config: schema.Config) -> bool:
+    """Whether the config decodes a set of questions that the reader's bars (limits of a score) name."""
+    return any(config.decode.get(bar.set) for bar in config.reader.bars)
+
+
+def _is_calibrated(config: schema.Config) -> bool:
+    """Whether benchmarks are asked, and a detector learns from some."""
+    return bool(config.asked) and any(detector.sets for detector in config.detectors.values())
+
+
+def _has_replays(config: schema.Config) -> bool:
+    """Whether single decisions of the config's detector are turned and decoded again."""
+    return config.main_point is not None and config.scale.replays > 0
+
+
+def _has_two_way(config: schema.Config) -> bool:
+    """Whether the detector has three classes, and its variant of two is trained as well."""
+    return TWO_WAY in config.detectors and config.detectors[config.detector].classes == 3
 
 
 WHEN = {
@@ -64,12 +87,12 @@ WHEN = {
     "fixed": When(lambda config: schema.FIXED in _methods(config), "fixed budgets on the test split", "points={base}"),
     "ood": When(lambda config: bool(config.asked), "benchmarks that are asked", "tasks=paper points=ood"),
     "bars": When(
-        lambda config: any(config.decode.get(bar.set) for bar in config.reader.bars),
+        _has_bars,
         "a set that the reader's bars name (those of tiny are in config/runs/validation.yaml)",
         "tasks=biographies points=reading",
     ),
     "calibrated": When(
-        lambda config: bool(config.asked) and any(detector.sets for detector in config.detectors.values()),
+        _is_calibrated,
         "detectors that learn from benchmarks",
         "tasks=paper points=ood detectors=calibrated",
     ),
@@ -79,12 +102,12 @@ WHEN = {
         "points={base}",
     ),
     "replayed": When(
-        lambda config: config.main_point is not None and config.scale.replays > 0,
+        _has_replays,
         "points with the config's detector in decode.test, and scale.replays above 0",
         "points={base} 'scale={replays: 8}'",
     ),
     "two_way": When(
-        lambda config: TWO_WAY in config.detectors and config.detectors[config.detector].classes == 3,
+        _has_two_way,
         "a detector of three classes and the variant two_way",
         "detectors=core",
     ),
@@ -149,21 +172,22 @@ def _entries() -> dict[str, TableEntry]:
     a declaration that is malformed.
     """
     result = declared(data("tables.yaml"), "tables.yaml")
-    for module in sorted((files(__package__) / "tables").iterdir(), key=lambda path: path.name):
-        if module.name.endswith(".py"):
-            try:
-                text = module.read_text(encoding="utf-8")
-                declarations = text.partition("\n---\n")[2].partition('"""')[0]
-                own = declared(yaml.safe_load(declarations) or {}, module.name)
-            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                raise UserError(f"{module} cannot be read ({' '.join(str(error).split())}); correct it") from error
-            for name, entry in own.items():
-                if name in result:
-                    raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
-                if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
-                    maker = f"{module.name.removesuffix('.py')}.{entry.function}"
-                    raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
-            result |= own
+    modules = [path for path in (files(__package__) / "tables").iterdir() if path.name.endswith(".py")]
+    for module in sorted(modules, key=lambda path: path.name):
+        try:
+            text = module.read_text(encoding="utf-8")
+            declarations = text.partition("\n---\n")[2].partition('"""')[0]
+            own = declared(yaml.safe_load(declarations) or {}, module.name)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(f"{module} cannot be read ({reason}); correct it") from error
+        for name, entry in own.items():
+            if name in result:
+                raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
+            if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
+                maker = f"{module.name.removesuffix('.py')}.{entry.function}"
+                raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
+            result[name] = entry
     return result
 
 
@@ -172,10 +196,10 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     if not isinstance(declarations, Mapping):
         raise UserError(f"{where} declares no table by its name; see docs/extending.md")
     result = {}
-    for name, about in declarations.items():
+    for name, fields in declarations.items():
         try:
-            lists = {key: about[key].split() for key in ("files", "columns", "points") if key in about}
-            entry = TableEntry(name=name, **about | lists)
+            lists = {key: fields[key].split() for key in ("files", "columns", "points") if key in fields}
+            entry = TableEntry(name=name, **fields | lists)
             wrong = _wrong(entry)
         except (AttributeError, TypeError) as error:
             raise UserError(

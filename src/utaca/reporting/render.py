@@ -37,9 +37,11 @@ def text(value: object) -> str:
 
 
 def bracketed(value: object, low: object, high: object, digits: int) -> str:
-    """A figure with its interval, as in ``12.3 [11.0, 13.9]``, or alone if it has none."""
-    limits = number(low, digits), number(high, digits)
-    return number(value, digits) if MISSING in limits else f"{number(value, digits)} [{limits[0]}, {limits[1]}]"
+    """A figure with its interval, as in ``12.3 [11.0, 13.9]``, or only the figure if it has no interval."""
+    figure = number(value, digits)
+    lower = number(low, digits)
+    upper = number(high, digits)
+    return figure if MISSING in (lower, upper) else f"{figure} [{lower}, {upper}]"
 
 
 def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
@@ -51,10 +53,12 @@ def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
     """Whether each column is numeric (aligned right): all cells are numbers, dashes or empty, and one is a number."""
-    columns = [[row[place] for row in rows if row[place]] for place in range(len(header))]
-    return [
-        all(_NUMBER.fullmatch(cell) for cell in cells) and any(cell != MISSING for cell in cells) for cells in columns
-    ]
+    result = []
+    for place in range(len(header)):
+        cells = [row[place] for row in rows if row[place]]
+        are_numbers = all(_NUMBER.fullmatch(cell) for cell in cells)
+        result.append(are_numbers and any(cell != MISSING for cell in cells))
+    return result
 
 
 def markdown(
@@ -81,8 +85,11 @@ def markdown(
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as a Markdown table."""
     rule = ["---:" if right else "---" for right in numeric(header, rows)]
-    lines = ([cell.replace("|", "\\|").replace("\n", " ") for cell in cells] for cells in (header, rule, *rows))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    lines = []
+    for cells in (header, rule, *rows):
+        escaped = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
+        lines.append(f"| {' | '.join(escaped)} |")
+    return "\n".join(lines)
 
 
 def escape(text: str) -> str:
@@ -93,10 +100,15 @@ def escape(text: str) -> str:
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A ``table*`` as wide as the text, with label ``tab:{name}``; needs the LaTeX packages booktabs and graphicx."""
     frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
-    long = [any(len(row[place]) > _LONG for row in rows) for place in range(len(header))]
-    plain = ["r" if right else "l" for right in numeric(header, rows)]
+    formats = []
+    for place, is_numeric in enumerate(numeric(header, rows)):
+        is_long = any(len(row[place]) > _LONG for row in rows)
+        if is_long:
+            formats.append(r"p{0.4\textwidth}")
+        else:
+            formats.append("r" if is_numeric else "l")
     text = frame.style.hide(axis="index").to_latex(
-        column_format="".join(r"p{0.4\textwidth}" if one else other for one, other in zip(long, plain, strict=True)),
+        column_format="".join(formats),
         hrules=True,
         caption=escape(caption),
         label=f"tab:{name}",

@@ -7,9 +7,10 @@ embedded.
 import base64
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markdown_it import MarkdownIt
@@ -76,15 +77,16 @@ def page(
     """
     made = {name: Path(path) for name, path in (about or {}).items()}
     run = made["run"].parent.name if "run" in made else config.scale.name
-    items = _items([path for path in map(Path, results) if path not in made.values()], registry or {})
+    of_results = [Path(path) for path in results]
+    items = _items([path for path in of_results if path not in made.values()], registry or {})
     # Tables that the paper has are shown; all others are folded, grouped by theme.
     papers = targets()
     others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *papers)]
-    themes = []
-    for theme, title in THEMES.items():
-        if of_theme := [item for item in others if item.theme == theme]:
-            anchor = "theme-" + re.sub(r"[^a-z]", "-", title.lower())
-            themes.append({"title": title, "anchor": anchor, "parts": of_theme})
+    drawn = [items[name] for name in FIRST if name in items and items[name].image]
+
+    def link(path: str | Path) -> str:
+        return Path(os.path.relpath(path, directory)).as_posix()
+
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters["inline"] = _MARKDOWN.renderInline
     template = environment.from_string((files(__package__) / "report.html").read_text(encoding="ascii"))
@@ -93,16 +95,27 @@ def page(
         style=f"{style()}\n:root {{ --utaca: {palette.MARKS['utaca'].color}; }}",
         first=FIRST,
         verdict=items.get("verdict"),
-        drawn=[items[name] for name in FIRST if name in items and items[name].image],
+        drawn=drawn,
         block_size=config.reader.memory.block_size,
         paper=[items[name] for name in papers if name in items],
-        themes=themes,
+        themes=_by_theme(others),
         links=links,
         synthetic=what_is_synthetic(config),
         about=made,
-        link=lambda path: Path(os.path.relpath(path, directory)).as_posix(),
+        link=link,
     )
     return html.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def _by_theme(items: Sequence[ReportItem]) -> list[dict[str, Any]]:
+    """Title, anchor and items (``parts``) of each theme of :data:`THEMES` that has items."""
+    themes = []
+    for theme, title in THEMES.items():
+        of_theme = [item for item in items if item.theme == theme]
+        if of_theme:
+            anchor = "theme-" + re.sub(r"[^a-z]", "-", title.lower())
+            themes.append({"title": title, "anchor": anchor, "parts": of_theme})
+    return themes
 
 
 def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[str, ReportItem]:

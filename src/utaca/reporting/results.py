@@ -37,7 +37,7 @@ _TOTALS = (
 
 
 class Identity(NamedTuple):
-    """What tells operating points apart: key, trigger, detector and drafts, but not the detector's seed."""
+    """What distinguishes operating points: key, trigger, detector and drafts, but not the detector's seed."""
 
     key: paper.PointKey
     trigger: TriggerSetting | None
@@ -123,7 +123,8 @@ class PointResult:
     def control(self, points: Sequence[PointResult]) -> PointResult | None:
         """The control of a trigger among ``points``: its budgets, expanded as often but without its choice.
 
-        Of several the one whose rate of expansions is nearest; None if there is none, or if this is a control itself.
+        If there are several, the control whose rate of expansions is nearest. None if there is none, or if this point
+        is a control itself.
         """
         if self.family == NO_DETECTOR:
             return None
@@ -158,11 +159,17 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
         groups.setdefault(point.identity, {}).setdefault(point.seeds, point)
     result = []
     for by_seed in groups.values():
-        each = [by_seed[seeds] for seeds in sorted(by_seed)]
-        sums = {name: np.concatenate([point.sums[name] for point in each]) for name in each[0].sums}
-        not_run = next((point.not_run for point in each if point.not_run), "")
-        seeds = tuple(seed for point in each for seed in point.seeds)
-        result.append(replace(each[0], seeds=seeds, sums=sums, not_run=not_run))
+        ordered = [by_seed[seeds] for seeds in sorted(by_seed)]
+        first = ordered[0]
+        sums = {}
+        for name in first.sums:
+            sums[name] = np.concatenate([point.sums[name] for point in ordered])
+        seeds: list[int] = []
+        for point in ordered:
+            seeds += point.seeds
+        reasons = [point.not_run for point in ordered if point.not_run]
+        not_run = reasons[0] if reasons else ""
+        result.append(replace(first, seeds=tuple(seeds), sums=sums, not_run=not_run))
     return result
 
 
@@ -170,9 +177,10 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
 
 
 def trigger_in_words(point: PointResult, config: schema.Config) -> str:
-    """The detector unless it is the config's, or another trigger's number, and a single seed other than 0.
+    """What of a point's trigger is not the usual: another detector than the config's, a number, a seed other than 0.
 
-    As in "(chained) seed 3" and "(every 40)"; "" where there is nothing of it to say.
+    As in "(chained) seed 3" and "(every 40)"; "" if everything is as usual. The seed is named if the point has only
+    one.
     """
     words = point.trigger_in_words
     other = f"({words})" if words not in ("", config.detector) else ""
@@ -207,29 +215,30 @@ def label_in_words(label: str, config: schema.Config) -> str:
 
 def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResult:
     """An operating point of the config, without answers."""
+    trigger = _without_name(point.trigger) if point.adaptive else None
+    detector = ""
+    seeds: tuple[int, ...] = ()
+    if point.detected:
+        detector = point.detector or config.detector
+        seeds = (point.seed,)
     return PointResult(
-        point.method,
-        point.base,
-        point.budget,
-        point.policy,
-        _without_name(point.trigger) if point.adaptive else None,
-        (point.detector or config.detector) if point.detected else "",
-        point.drafts,
-        (point.seed,) if point.detected else (),
+        point.method, point.base, point.budget, point.policy, trigger, detector, point.drafts, seeds
     )
 
 
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
     """The operating point of a row of schema "answers", with ``results`` as its other fields."""
+    trigger = _without_name(parse(answer["trigger"])) if answer["trigger"] else None
+    seeds = () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
     return PointResult(
         answer["method"],
         answer["base"],
         int(answer["budget"]),
         answer["policy"],
-        _without_name(parse(answer["trigger"])) if answer["trigger"] else None,
+        trigger,
         answer["detector"] or "",
         int(answer["drafts"]),
-        () if pd.isna(answer["seed"]) else (int(answer["seed"]),),
+        seeds,
         **results,
     )
 
@@ -258,7 +267,8 @@ def points(
     answered = _frame(answers, "answers")
     scored = _frame(scores, "scores")
     if labels:
-        answered, scored = (frame[frame["point"].isin(list(labels))] for frame in (answered, scored))
+        answered = answered[answered["point"].isin(list(labels))]
+        scored = scored[scored["point"].isin(list(labels))]
     if answered.empty:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     results: list[PointResult] = []
@@ -277,55 +287,66 @@ def points(
         if documents != names:
             raise UserError(f"operating point {name} answers other documents than the first; decode them again")
         results.append(of_answers(rows, documents, _sums(rows, judged)))
-    with_scores, with_answers = (set(zip(x["split"], x["point"], strict=True)) for x in (scored, answered))
-    if alone := sorted(with_scores - with_answers):
-        raise UserError(f"operating point {alone[0][1]} has scores but no answers; decode them again")
+    with_scores = set(zip(scored["split"], scored["point"], strict=True))
+    with_answers = set(zip(answered["split"], answered["point"], strict=True))
+    unanswered = sorted(with_scores - with_answers)
+    if unanswered:
+        raise UserError(f"operating point {unanswered[0][1]} has scores but no answers; decode them again")
     return pooled(results)
 
 
 def timed(answers: Sequence[str | Path]) -> dict[Identity, PointResult]:
-    """Operating points of answers that were decoded each by itself (rule ``time_answers``), without scores.
+    """Operating points of the answers that rule ``time_answers`` decoded one at a time, without scores.
 
     Empty without files: every answer of the run was then measured.
     """
     if not answers:
         return {}
-    found = []
+    results = []
     for _, rows in _frame(answers, "answers").groupby("point", sort=False):
         rows = rows.sort_values("document", kind="stable")
         sums = totals(rows) | {"documents": np.ones(len(rows))}
-        found.append(of_answers(rows, tuple(rows["document"]), sums))
-    return {point.identity: point for point in pooled(found)}
+        results.append(of_answers(rows, tuple(rows["document"]), sums))
+    return {point.identity: point for point in pooled(results)}
 
 
 def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> PointResult:
     """The operating point of ``answered`` (rows of schema "answers", all of one point), with its sums by document."""
-    not_run = next((end.removeprefix(NOT_RUN) for end in answered["finish"] if end.startswith(NOT_RUN)), "")
+    reasons = [finish.removeprefix(NOT_RUN) for finish in answered["finish"] if finish.startswith(NOT_RUN)]
+    not_run = reasons[0] if reasons else ""
     return of_answer(answered.iloc[0], documents=documents, sums=sums, not_run=not_run)
 
 
 def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
-    """Read files into one frame; its column ``path`` has the file of each row."""
+    """Read files of schema ``kind`` into one frame; its column ``path`` has the file of each row."""
+    # Checks that the files are of one run, before they are read one by one.
     read(paths, kind)
-    return pd.concat([read(path, kind).to_pandas().assign(path=str(path)) for path in paths], ignore_index=True)
+    frames = [read(path, kind).to_pandas().assign(path=str(path)) for path in paths]
+    return pd.concat(frames, ignore_index=True)
 
 
 def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
     """Sums over the tokens of each answer [rows of schema "answers"], and each kind of failure as 0 or 1."""
     generated = answered["n_generated"].to_numpy(dtype=np.float64)
-    sums = {c: answered[c].to_numpy(dtype=np.float64, na_value=np.nan) for c in _TOTALS}
-    # A mean over no tokens is undefined but has weight 0.
-    sums |= {c: np.where(generated > 0, answered[c].to_numpy(dtype=np.float64) * generated, 0.0) for c in _MEANS}
+    sums = {column: answered[column].to_numpy(dtype=np.float64, na_value=np.nan) for column in _TOTALS}
+    for column in _MEANS:
+        means = answered[column].to_numpy(dtype=np.float64)
+        # A mean over no tokens is undefined but has weight 0.
+        sums[column] = np.where(generated > 0, means * generated, 0.0)
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     sums["end_to_end_seconds"] = sums["prefill_seconds"] + sums["decode_seconds"]
-    return sums | {kind: (answered["finish"] == kind).to_numpy(dtype=np.float64) for kind in ("memory", "incoherent")}
+    for failure in ("memory", "incoherent"):
+        sums[failure] = (answered["finish"] == failure).to_numpy(dtype=np.float64)
+    return sums
 
 
 def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]:
     by_document = judged.groupby("document", sort=True).agg(
         cas=("cas", "sum"), judged=("cas", "count"), string_match=("string_match", "sum"), attributes=("cas", "size")
     )
-    sums = totals(answered) | {name: by_document[name].to_numpy(dtype=np.float64) for name in by_document}
+    sums = totals(answered)
+    for name in by_document:
+        sums[name] = by_document[name].to_numpy(dtype=np.float64)
     sums["documents"] = np.ones(len(answered))
     whole = 1 - sums["memory"] - sums["incoherent"]
     sums["cas_whole"] = sums["cas"] * whole
@@ -351,7 +372,8 @@ class Curve:
     @classmethod
     def of(cls, points: Iterable[PointResult], draws: Draws) -> Curve | None:
         """Make the curve through those of InfLLM that have a token, by budget; None if there are none."""
-        fixed = [point for point in points if point.decoder == schema.FIXED and point.sums["n_generated"].any()]
+        of_infllm = [point for point in points if point.decoder == schema.FIXED]
+        fixed = [point for point in of_infllm if point.sums["n_generated"].any()]
         fixed.sort(key=lambda point: point.budget)
         if not fixed:
             return None
@@ -363,7 +385,8 @@ class Curve:
         With :data:`ALL_PASSES` as ``tokens``, at those that all its passes selected.
         """
         of_point = point.resampled(tokens, self.draws)
-        columns = zip(np.append(of_point.value, of_point.resamples), self.tokens.T, self.cas.T, strict=True)
+        at = np.append(of_point.value, of_point.resamples)
+        columns = zip(at, self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(*column) for column in columns])
         return Resampled(float(cas[0]), cas[1:])
 
@@ -379,5 +402,8 @@ def _stacked(points: Sequence[PointResult], measure: Measure, draws: Draws) -> n
 
 
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:
+    """CAS at the number of tokens ``at``, of the curve through the points ``tokens`` and ``cas`` [points]."""
     order = np.argsort(tokens, kind="stable")
-    return np.interp(np.log2(np.maximum(at, 1)), np.log2(np.maximum(tokens[order], 1)), cas[order]).item()
+    log_at = np.log2(np.maximum(at, 1))
+    log_tokens = np.log2(np.maximum(tokens[order], 1))
+    return np.interp(log_at, log_tokens, cas[order]).item()

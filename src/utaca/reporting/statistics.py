@@ -81,7 +81,9 @@ class Resampled:
     def put(self, row: Row, column: str, factor: float = 1) -> None:
         """Set a column of a row and its ``_low`` and ``_high`` to the figure and its interval, times ``factor``."""
         row[column] = factor * self.value
-        row[f"{column}_low"], row[f"{column}_high"] = (factor * limit for limit in self.interval)
+        low, high = self.interval
+        row[f"{column}_low"] = factor * low
+        row[f"{column}_high"] = factor * high
 
 
 UNDEFINED = 0.05
@@ -90,7 +92,8 @@ UNDEFINED = 0.05
 
 def mean(figures: Sequence[Resampled]) -> Resampled:
     """Mean of figures under the same resamples, or under the same number of resamples of other documents."""
-    return Resampled(float(np.mean([x.value for x in figures])), np.mean([x.resamples for x in figures], axis=0))
+    value = float(np.mean([figure.value for figure in figures]))
+    return Resampled(value, np.mean([figure.resamples for figure in figures], axis=0))
 
 
 def resample_counts(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarray:
@@ -132,19 +135,21 @@ class Draws:
         return resample_counts(number, len(self.documents), self.seed, purpose)
 
     def cells(self, detector: str, number: int) -> np.ndarray:
-        """Counts of documents under each seed [count, number x n], the documents of one seed side by side."""
+        """Counts of documents under each seed [count, number x n]: those of the first seed, then those of the next."""
         both = self.seeds(detector, number)[:, :, None] * self.documents[:, None, :]
         return both.reshape(len(self.documents), -1)
 
-    def mean(self, detector: str, each: Sequence[np.ndarray]) -> np.ndarray:
-        """Mean [count] over the drawn seeds; ``each`` has the resamples [count] of the figure for every seed."""
-        return (self.seeds(detector, len(each)).T * np.stack(each)).sum(0) / len(each)
+    def mean(self, detector: str, by_seed: Sequence[np.ndarray]) -> np.ndarray:
+        """Mean [count] over the drawn seeds; ``by_seed`` has the resamples [count] of the figure for every seed."""
+        return (self.seeds(detector, len(by_seed)).T * np.stack(by_seed)).sum(0) / len(by_seed)
 
     def mean_of(self, values: np.ndarray, document: np.ndarray, weights: np.ndarray | None = None) -> Resampled:
         """Mean of ``values`` [n] of documents with indices ``document`` [n]; boolean ``weights`` [n] select values."""
-        each = np.ones(len(values)) if weights is None else weights.astype(np.float64)
-        weighted = np.where(each > 0, values * each, 0.0)
-        above, below = (np.bincount(document, x, self.documents.shape[1]) for x in (weighted, each))
+        counted = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+        weighted = np.where(counted > 0, values * counted, 0.0)
+        n_documents = self.documents.shape[1]
+        above = np.bincount(document, weighted, n_documents)
+        below = np.bincount(document, counted, n_documents)
         return resampled_ratio(above, below, self.documents)
 
     def correlation(self, x: np.ndarray, y: np.ndarray, document: np.ndarray) -> Resampled:
@@ -187,7 +192,8 @@ def adjust(rows: Sequence[Row], column: str) -> None:
     """
     for row in rows:
         row[f"{column}_holm"] = NAN
-    family = sorted((row for row in rows if not np.isnan(row.get(column, NAN))), key=lambda row: row[column])
+    family = [row for row in rows if not np.isnan(row.get(column, NAN))]
+    family.sort(key=lambda row: row[column])
     reached = 0.0
     for rank, row in enumerate(family):
         reached = max(reached, min(1.0, (len(family) - rank) * row[column]))
@@ -202,14 +208,15 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
     """
     n_documents = counts.shape[1]
     above = score[negative]
-    of = document[negative]
+    document_above = document[negative]
     # won[d, e]: pairs of a token N of document d and a token P of document e whose scores are in the right order.
     won = np.empty((n_documents, n_documents))
     for other in range(n_documents):
         below = np.sort(score[~negative & (document == other)])
         ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
-        won[:, other] = np.bincount(of, ranks / 2, minlength=n_documents)
-    n, p = (counts @ np.bincount(document[chosen], minlength=n_documents) for chosen in (negative, ~negative))
+        won[:, other] = np.bincount(document_above, ranks / 2, minlength=n_documents)
+    n = counts @ np.bincount(document[negative], minlength=n_documents)
+    p = counts @ np.bincount(document[~negative], minlength=n_documents)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(n * p == 0, np.nan, ((counts @ won) * counts).sum(1) / (n * p))
 
@@ -226,4 +233,5 @@ def kappa(confusion: np.ndarray) -> np.ndarray:
 def mean_sd(values: Sequence[float]) -> tuple[float, float]:
     """Mean and sample standard deviation over seeds; the deviation is NaN for a single seed."""
     array = np.asarray(values, dtype=np.float64)
-    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else NAN
+    deviation = float(array.std(ddof=1)) if len(array) > 1 else NAN
+    return float(array.mean()), deviation

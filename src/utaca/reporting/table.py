@@ -66,7 +66,7 @@ class Column:
 @cache
 def columns() -> dict[str, Column]:
     """All columns, by their names in the CSV files."""
-    return {name: Column(**about) for name, about in data("columns.yaml").items()}
+    return {name: Column(**fields) for name, fields in data("columns.yaml").items()}
 
 
 def columns_of(entry: TableEntry) -> dict[str, Column]:
@@ -79,27 +79,52 @@ def columns_of(entry: TableEntry) -> dict[str, Column]:
 
 
 def _before_and_after(row: Mapping[str, Any], name: str) -> str:
-    """The figures ``{name}_before`` and ``{name}_after`` of a row, as in ``379.4 → 367.8``; a dash if both miss."""
-    before, after = (render.number(row[f"{name}_{when}"], 1) for when in ("before", "after"))
+    """The figures ``{name}_before`` and ``{name}_after`` of a row, as in ``379.4 → 367.8``.
+
+    A dash if both are missing.
+    """
+    before = render.number(row[f"{name}_before"], 1)
+    after = render.number(row[f"{name}_after"], 1)
     return render.MISSING if before == after == render.MISSING else f"{before} → {after}"
 
 
-def _of(number: float, whole: float) -> str:
+def _token(row: Mapping[str, Any], name: str) -> str:
+    """A token in quotes, without the spaces around it; a dash if there is none."""
+    return f"“{row[name].strip()}”" if row[name] else render.MISSING
+
+
+def _with_dagger(row: Mapping[str, Any], name: str) -> str:
+    """A figure of the paper, after a dagger if the paper leaves out samples on which the method fails."""
+    dagger = "†" if row["paper_excluded"] else ""
+    return dagger + render.number(row[name], 2)
+
+
+def _out_of(number: float, whole: float) -> str:
     """As in "5/6" or "4.5/6"; a dash if the number is missing."""
-    return render.MISSING if pd.isna(number) else "/".join(f"{x:.1f}".removesuffix(".0") for x in (number, whole))
+    if pd.isna(number):
+        return render.MISSING
+    part = f"{number:.1f}".removesuffix(".0")
+    total = f"{whole:.1f}".removesuffix(".0")
+    return f"{part}/{total}"
+
+
+def _with_not_run(row: Mapping[str, Any], name: str) -> str:
+    """A detector's name, with a remark if the detector was not run."""
+    return row[name] if row["run"] else f"{row[name]} ({NOT_RUN})"
 
 
 CELLS: dict[str, Callable[[Mapping[str, Any], str, schema.Config], str]] = {
     "change": lambda row, name, _: _before_and_after(row, name),
-    "token": lambda row, name, _: f"“{row[name].strip()}”" if row[name] else render.MISSING,
-    "dagger": lambda row, name, _: ("†" if row["paper_excluded"] else "") + render.number(row[name], 2),
+    "token": lambda row, name, _: _token(row, name),
+    "dagger": lambda row, name, _: _with_dagger(row, name),
     "endpoint": lambda row, _, config: endpoint_in_words(getattr(config, row["role"])),
-    "of_scored": lambda row, name, _: _of(row[name], row["n_scored"]),
+    "of_scored": lambda row, name, _: _out_of(row[name], row["n_scored"]),
     "point": lambda row, name, config: label_in_words(row[name], config),
-    "ran": lambda row, name, _: row[name] if row["run"] else f"{row[name]} ({NOT_RUN})",
+    "ran": lambda row, name, _: _with_not_run(row, name),
 }
-"""Cells of a special form: a figure before and after, a token, a figure of the paper that leaves samples out, an
-endpoint, a number of scored attributes, an operating point by its label, a detector that may not have been run."""
+"""Cells of a special form, by the name that ``columns.yaml`` gives the form: each makes the text from the row, the
+column's name and the config. ``endpoint`` is the endpoint of the row's role, ``of_scored`` a number of the attributes
+that a person scored, ``point`` the name of the operating point that files call by this label."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +151,13 @@ class Table:
         entry = ENTRIES[name]
         words = {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
         rows = frame.to_dict("records")
-        shown = {
-            name: column
-            for name, column in columns_of(entry).items()
-            if not rows or any(column.show(row, name, config) not in ("", render.MISSING) for row in rows)
-        }
+        shown = {}
+        for column_name, column in columns_of(entry).items():
+            cells = {column.show(row, column_name, config) for row in rows}
+            if not rows or cells - {"", render.MISSING}:
+                shown[column_name] = column
         caption = _filled(entry.caption, words)
-        if any(name.startswith("paper_") for name in shown):
+        if any(column_name.startswith("paper_") for column_name in shown):
             same = "same reader model, other data" if words["reader"] == config.reader.name else "other model and data"
             caption += f" Paper: its figure with {paper.NAMES[words['reader']]}, {same}."
         run = ""
@@ -146,29 +171,31 @@ class Table:
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
         """Titles and rows as text, with or without folded columns."""
         shown = {name: column for name, column in self.columns.items() if folded or not column.folded}
-        rows = [
-            [column.show(row, name, self.config) for name, column in shown.items()]
-            for row in self.frame.to_dict("records")
-        ]
-        return [column.title for column in shown.values()], rows
+        titles = [column.title for column in shown.values()]
+        rows = []
+        for row in self.frame.to_dict("records"):
+            rows.append([column.show(row, name, self.config) for name, column in shown.items()])
+        return titles, rows
 
     def content(self) -> Content:
         """What pages show of the table."""
         titles, rows = self.cells()
-        columns = [
-            ShownColumn(title, column.meaning, numeric, column.folded, name.startswith("paper_"))
-            for title, (name, column), numeric in zip(
-                titles, self.columns.items(), render.numeric(titles, rows), strict=True
-            )
-        ]
+        numeric = render.numeric(titles, rows)
+        columns = []
+        for place, (name, column) in enumerate(self.columns.items()):
+            is_paper = name.startswith("paper_")
+            columns.append(ShownColumn(column.title, column.meaning, numeric[place], column.folded, is_paper))
         texts = (self.lead.splitlines(), self.caption.splitlines(), self.run, self.notes.splitlines())
         return Content(self.title, columns, rows, *texts)
 
 
 @dataclass(frozen=True)
 class ShownColumn:
-    """A column as pages show it; ``numeric``: aligned right, ``folded``: only among all columns, ``paper``: the
-    paper's."""
+    """A column as pages show it.
+
+    A ``numeric`` column is aligned right, a ``folded`` one is shown only among all columns, and a ``paper`` one has
+    figures of the paper.
+    """
 
     title: str
     meaning: str = ""
@@ -193,7 +220,10 @@ class Content:
     def empty(self) -> bool:
         """Whether no figure but 0 stands outside the first column and the paper's columns."""
         of_run = [place for place, column in enumerate(self.columns) if place and not column.paper]
-        return not any(_FIGURE.search(row[place]) for row in self.rows for place in of_run)
+        cells: list[str] = []
+        for row in self.rows:
+            cells += [row[place] for place in of_run]
+        return not any(_FIGURE.search(cell) for cell in cells)
 
     def places(self, *, folded: bool) -> list[int]:
         """Places of the columns that are shown, with or without the folded ones."""
@@ -208,9 +238,10 @@ def read_content(path: str | Path) -> Content:
     """What a table's JSON file holds; raises :class:`UserError` if it is missing or cut off."""
     text = whole_text(path, "}\n")
     with reading(path, "table or figure"):
-        about = json.loads(text)
+        fields = json.loads(text)
         try:
-            return Content(**about | {"columns": [ShownColumn(**column) for column in about["columns"]]})
+            columns = [ShownColumn(**column) for column in fields["columns"]]
+            return Content(**fields | {"columns": columns})
         except TypeError as error:  # a key too few or too many
             raise ValueError(error) from error
 
@@ -224,7 +255,9 @@ def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) ->
     entry = ENTRIES[name]
     function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
     if entry.kind == "table":
-        frame = function(inputs, config, *([name] if name != entry.function else []))
+        # A function that makes several tables is given the name of the table to make.
+        names = [] if name == entry.function else [name]
+        frame = function(inputs, config, *names)
         save(Table.of(name, frame, config), folder)
     else:
         ((path,),) = inputs.values()
@@ -236,7 +269,8 @@ def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) ->
 def save(table: Table, folder: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder."""
     header, rows = table.cells(folded=False)
-    whole = (*table.cells(), table.notes) if any(column.folded for column in table.columns.values()) else None
+    has_folded = any(column.folded for column in table.columns.values())
+    whole = (*table.cells(), table.notes) if has_folded else None
     caption = "\n".join(filter(None, [table.caption, table.run]))
     texts = {
         "csv": _csv(table.frame),

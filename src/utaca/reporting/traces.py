@@ -69,8 +69,15 @@ def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
 
 
 def fragment(document: str, point: str = "", step: int | None = None) -> str:
-    """The part of an address from ``#`` on, for a token, an answer (without ``step``) or a document (id alone)."""
-    parts = [document, *([point] if point else []), *([str(step)] if point and step is not None else [])]
+    """The part of an address from ``#`` on.
+
+    Of a token by default, of an answer without ``step``, and of a document if only its id is given.
+    """
+    parts = [document]
+    if point:
+        parts.append(point)
+        if step is not None:
+            parts.append(str(step))
     return "#" + "/".join(quote(part, safe="") for part in parts)
 
 
@@ -100,9 +107,11 @@ def page(
     packed: dict[str, str] = {}
     starts: dict[tuple[str, str, str], int] = {}
     size = 0
-    for name in sorted(split.documents, key=lambda name: (-abs(split.differences.get(name, 0)), name)):
+    largest_first = sorted(split.documents, key=lambda name: (-abs(split.differences.get(name, 0)), name))
+    for name in largest_first:
         steps: dict[str, list[Row]] = {}
-        for row in table.filter(pc.equal(table["document"], name)).sort_by("step").to_pylist():
+        of_document = table.filter(pc.equal(table["document"], name)).sort_by("step")
+        for row in of_document.to_pylist():
             steps.setdefault(row["point"], []).append(row)
         document = _document(split, name, steps, encode(split.documents[name]["text"]), config.reader.memory)
         block = _pack(document)
@@ -113,8 +122,13 @@ def page(
         for point in document["points"]:
             for value in point["values"]:
                 if value["first"] is not None:
-                    starts[name, point["label"], document["facts"][value["fact"]][0]] = value["first"]
-    points = {label: of_answer(row) for label, row in split.points.items()}
+                    attribute = document["facts"][value["fact"]][0]
+                    starts[name, point["label"], attribute] = value["first"]
+    names = {}
+    for label, row in split.points.items():
+        operating_point = of_answer(row)
+        setting = setting_in_words(operating_point, config)
+        names[label] = Named(operating_point.name, setting, operating_point.family)
     order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
     shown = f"All {len(packed)} documents, {order}."
     if len(packed) < len(split.documents):
@@ -127,7 +141,7 @@ def page(
         f"Answers of the {split.name} split, token by token",
         f"{shown} {run_in_words(config, 'judge')}.{people}",
         split,
-        {label: Named(point.name, setting_in_words(point, config), point.family) for label, point in points.items()},
+        names,
         packed,
         _where(split, packed, starts),
     )
@@ -142,17 +156,18 @@ def answer_page(
     text: TokenizedText,
     memory: schema.MemorySettings,
 ) -> str:
-    """The viewer of one answer about any document, without scores, as HTML.
+    """The viewer of a single answer about any document, without scores, as HTML.
 
     ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` has the tokens of the
     document for the reader, whose block memory is ``memory``.
     """
     name = answer["document"]
     label = answer["point"]
-    about_document = {"text": document, "person": title, "facts": [], "spans": []}
-    split = _Split("answers", {name: about_document}, {label: answer}, {label: "answers"}, {(name, label): answer})
-    packed = {name: _pack(_document(split, name, {label: steps}, text, memory))}
-    return _page(title, about, split, {label: Named(label, "", of_answer(answer).family)}, packed, None)
+    document_row = {"text": document, "person": title, "facts": [], "spans": []}
+    split = _Split("answers", {name: document_row}, {label: answer}, {label: "answers"}, {(name, label): answer})
+    packed = _pack(_document(split, name, {label: steps}, text, memory))
+    names = {label: Named(label, "", of_answer(answer).family)}
+    return _page(title, about, split, names, {name: packed}, None)
 
 
 class Named(NamedTuple):
@@ -192,10 +207,11 @@ def _page(
         }
         for name, document in split.documents.items()
     ]
+    families = dict.fromkeys(point["family"] for point in points)
     content = {
         "title": title,
         "about": about,
-        "colours": {family: palette.MARKS[family].color for family in dict.fromkeys(p["family"] for p in points)},
+        "colours": {family: palette.MARKS[family].color for family in families},
         "points": points,
         "where": where,
         "labelled": bool(split.verdicts),
@@ -248,26 +264,35 @@ def _read_split(
     if not by_answer:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
+    methods = {label: of_answer(row).decoder for label, row in points.items()}
+    method = judged["point"].map(methods).rename("method")
     # First the mean over the attributes of a point, then over the points of a method.
-    method = judged["point"].map({label: of_answer(row).decoder for label, row in points.items()}).rename("method")
-    means = judged.groupby(["document", method, "point"])["cas"].mean().groupby(["document", "method"]).mean()
+    by_point = judged.groupby(["document", method, "point"])["cas"].mean()
+    means = by_point.groupby(["document", "method"]).mean()
     by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
     differences = (by_method["utaca"] - by_method["infllm"]).dropna().to_dict()
-    ids = sorted({name for name, _ in by_answer}, key=lambda name: (-differences.get(name, -np.inf), name))
+    answered = {name for name, _ in by_answer}
+    ids = sorted(answered, key=lambda name: (-differences.get(name, -np.inf), name))
     split = by_id[ids[0]]["split"]
     # A point belongs to the first section that shows it; the section named like the split comes first.
     order = sorted(config.sections(split), key=lambda section: section != split)
-    shown_by = {point.label: section for section in reversed(order) for point in config.decoded(section)}
-    sections = {label: shown_by.get(label, split) for label in points}
-    sections = dict(sorted(sections.items(), key=lambda item: [split, *order].index(item[1])))
+    shown_by: dict[str, str] = {}
+    for section in order:
+        for point in config.decoded(section):
+            shown_by.setdefault(point.label, section)
+    places = [split, *order]
+    labels_in_order = sorted(points, key=lambda label: places.index(shown_by.get(label, split)))
+    verdicts = {}
+    for row in rows(labels, "trace_labels") if labels else ():
+        verdicts[row["document"], row["point"], row["step"]] = row
     return _Split(
         split,
         {name: by_id[name] for name in ids},
-        {label: points[label] for label in sections},
-        sections,
+        {label: points[label] for label in labels_in_order},
+        {label: shown_by.get(label, split) for label in labels_in_order},
         by_answer,
         judged,
-        {(row["document"], row["point"], row["step"]): row for row in (rows(labels, "trace_labels") if labels else ())},
+        verdicts,
         differences,
     )
 
@@ -285,20 +310,30 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
         if judged is None:
             return [None, ""]
         mean = _rounded(judged["cas"].mean())
-        open_ = judged[judged["document"].isin(list(shown))]
-        if open_.empty:
+        on_page = judged[judged["document"].isin(list(shown))]
+        if on_page.empty:
             return [mean, ""]
+        on_page = on_page.assign(place=on_page["document"].map(place))
         # Failed judgements are sorted last.
-        worst = open_.assign(place=open_["document"].map(place)).sort_values(["cas", "place"], kind="stable").iloc[0]
-        key = worst["document"], worst["point"], worst["attribute"]
-        return [mean, fragment(*key[:2], starts.get(key, 0))]
+        worst = on_page.sort_values(["cas", "place"], kind="stable").iloc[0]
+        document, point, attribute = worst["document"], worst["point"], worst["attribute"]
+        step = starts.get((document, point, attribute), 0)
+        return [mean, fragment(document, point, step)]
 
     def lines(column: str, title: str, names: Sequence[str]) -> list[dict[str, Any]]:
         groups = dict(list(split.judged.groupby([column, "point"], sort=False)))
-        return [{title: name, "cells": [cell(groups.get((name, point))) for point in split.points]} for name in names]
+        result = []
+        for name in names:
+            cells = [cell(groups.get((name, point))) for point in split.points]
+            result.append({title: name, "cells": cells})
+        return result
 
+    means = []
+    for point in split.points:
+        of_point = split.judged.loc[split.judged["point"] == point, "cas"]
+        means.append(_rounded(of_point.mean()))
     return {
-        "mean": [_rounded(split.judged.loc[split.judged["point"] == point, "cas"].mean()) for point in split.points],
+        "mean": means,
         "attributes": lines("attribute", "name", list(dict.fromkeys(split.judged["attribute"]))),
         "documents": lines("document", "id", list(split.documents)),
     }
@@ -316,31 +351,52 @@ def _pack(content: Any) -> str:
 def _document(
     split: _Split, name: str, steps: Mapping[str, Sequence[Row]], text: TokenizedText, memory: schema.MemorySettings
 ) -> dict[str, Any]:
+    """What the page shows of a document: its text by block, its facts and its answers.
+
+    ``steps`` are rows of schema "traces" of each point, in the order of steps. Token ids are replaced by places in
+    ``pieces``, the texts of the tokens that occur.
+    """
     document = split.documents[name]
     judged = split.judged[split.judged["document"] == name]
     layout = memory.layout
     n_blocks = layout.blocks(len(text.offsets))
     starts = [start for start, _ in text.offsets]
     biography = [span for span in document["spans"] if span["kind"] == "biography"]
-    answers = [(answer, steps.get(label, [])) for label in split.points if (answer := split.answers.get((name, label)))]
-    for answer, _ in answers:
+    answers: list[tuple[Row, Sequence[Row]]] = []
+    all_steps: list[Row] = []
+    for label in split.points:
+        answer = split.answers.get((name, label))
+        if not answer:
+            continue
         if answer["n_context"] != len(text.offsets):
             raise UserError(
                 f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {answer['n_context']}; decode "
                 "it again with this reader"
             )
+        steps_of_answer = steps.get(label, [])
+        answers.append((answer, steps_of_answer))
+        all_steps += steps_of_answer
     pieces: dict[int, int] = {}
-    for row in (row for _, steps_of in answers for row in steps_of):
+    selected_blocks: set[int] = set()
+    for row in all_steps:
         tops = row["top_tokens"] + row["tentative_top_tokens"]
         for token in (row["token"], row["tentative_token"], *tops):
             pieces.setdefault(token, len(pieces))
+        selected_blocks.update(*row["selected"])
     facts = []
     for fact in document["facts"]:
         start, end = source(document, fact["value"]) or (0, 0)
         blocks = _covered(start, end, starts, layout, n_blocks) if end else ()
         facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
-    selected = sorted({b for _, steps_of in answers for row in steps_of for layer in row["selected"] for b in layer})
-    of_biography = {b for span in biography for b in _covered(span["start"], span["end"], starts, layout, n_blocks)}
+    of_biography: set[int] = set()
+    for span in biography:
+        of_biography.update(_covered(span["start"], span["end"], starts, layout, n_blocks))
+    selected = sorted(selected_blocks)
+    texts = []
+    for block in selected:
+        start, end = _extent(block, text, layout)
+        texts.append(_segments(document["text"], start, end, biography))
+    points = [_point(split, answer, judged, steps_of_answer, pieces) for answer, steps_of_answer in answers]
     return {
         "id": name,
         "person": document["person"],
@@ -353,9 +409,9 @@ def _document(
         "blocks": n_blocks,
         "told": sorted(of_biography),
         "selected": _deltas(selected),
-        "texts": [_segments(document["text"], *_extent(b, text, layout), biography) for b in selected],
+        "texts": texts,
         "pieces": [text.piece(token) for token in pieces],
-        "points": [_point(split, answer, judged, steps_of, pieces) for answer, steps_of in answers],
+        "points": points,
     }
 
 
@@ -371,10 +427,14 @@ def _extent(block: int, text: TokenizedText, layout: Layout) -> tuple[int, int]:
 
     Question and answer may fill blocks too; such a block has no characters of the document.
     """
+
+    def place(token: int) -> int:
+        """Where a token starts; past the last token, where the document ends."""
+        offset = text.offsets[token][0] if token < len(text.offsets) else text.offsets[-1][1]
+        return max(0, offset)
+
     first = layout.first_token(block)
-    n = len(text.offsets)
-    places = [text.offsets[at][0] if at < n else text.offsets[-1][1] for at in (first, first + layout.block_size)]
-    return max(0, places[0]), max(0, places[1])
+    return place(first), place(first + layout.block_size)
 
 
 def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list[str]:
@@ -397,9 +457,15 @@ def _deltas(ids: Sequence[int]) -> list[int]:
 def _point(
     split: _Split, answer: Row, judged: pd.DataFrame, steps: Sequence[Row], pieces: Mapping[int, int]
 ) -> dict[str, Any]:
+    """What the page shows of an answer; ``judged`` are all scores of the document."""
     name = answer["document"]
     label = answer["point"]
     judged = judged[judged["point"] == label]
+    scores = judged.astype(object).where(judged.notna(), None)
+    shown_steps = []
+    for row in steps:
+        labelled = split.verdicts.get((name, label, row["step"]))
+        shown_steps.append(_step(row, pieces, labelled))
     return {
         "label": label,
         "method": answer["method"],
@@ -409,8 +475,8 @@ def _point(
         "rollbacks": answer["rollbacks"],
         "finish": answer["finish"],
         "cas": _rounded(judged["cas"].mean()) if len(judged) else None,
-        "values": _values(steps, judged.astype(object).where(judged.notna(), None), split.documents[name]),
-        "steps": [_step(row, pieces, split.verdicts.get((name, label, row["step"]))) for row in steps],
+        "values": _values(steps, scores, split.documents[name]),
+        "steps": shown_steps,
     }
 
 
@@ -420,12 +486,13 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
     texts = [row["text"] for row in steps]
     ends = list(accumulate(map(len, texts)))
     stated: dict[str, list[int]] = {}
-    for part in align("".join(texts), document["person"], facts).parts if facts else ():
-        within = [
-            step
-            for step, (text, end) in enumerate(zip(texts, ends, strict=True))
-            if text and end - len(text) < part.end and part.start < end
-        ]
+    parts = align("".join(texts), document["person"], facts).parts if facts else ()
+    for part in parts:
+        within = []
+        for step, (text, end) in enumerate(zip(texts, ends, strict=True)):
+            start = end - len(text)
+            if text and start < part.end and part.start < end:
+                within.append(step)
         if within:
             stated.setdefault(part.attribute, within)
     scores = {row["attribute"]: row for row in judged.to_dict("records")}
@@ -435,22 +502,23 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
         value: dict[str, Any] = {"fact": number, "first": within[0], "last": within[-1]}
         if row := scores.get(attribute):
             cas = _rounded(row["cas"])
-            failure = row["failure"] or ""
-            value |= {"said": row["prediction"], "cas": cas, "reason": failure if cas is None else row["reason"] or ""}
+            reason = row["failure"] if cas is None else row["reason"]
+            value |= {"said": row["prediction"], "cas": cas, "reason": reason or ""}
         values.append(value)
     return values
 
 
 def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str, Any]:
-    p = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
+    """What the page shows of a step; ``labelled`` is the step's row of schema "trace_labels", if it has one."""
+    probabilities = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
     step: dict[str, Any] = {
         "text": row["text"],
         "pass": _pass(row, "", pieces),
         "attended": row["attended"],
         "blocks": [_deltas(layer) for layer in row["selected"]],
     }
-    if any(x is not None for x in p):
-        step["p"] = [None if x is None else round(x, 4) for x in p]
+    if any(p is not None for p in probabilities):
+        step["p"] = [None if p is None else round(p, 4) for p in probabilities]
     if row["rolled_back"]:
         step["rejected"] = _pass(row, "tentative_", pieces)
     if labelled is not None and labelled["label"] is not None:

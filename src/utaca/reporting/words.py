@@ -10,7 +10,8 @@ _SMALLEST = "smoke"
 
 def corpus_in_words(config: schema.Config) -> str:
     """The name of the padding corpus, with a remark if the corpus is synthetic."""
-    return f"{config.corpus.name}{' (synthetic prose)' if config.corpus.source == 'embedded' else ''}"
+    remark = " (synthetic prose)" if config.corpus.source == "embedded" else ""
+    return f"{config.corpus.name}{remark}"
 
 
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
@@ -30,7 +31,8 @@ def what_is_synthetic(config: schema.Config) -> str:
             "The test documents' padding is synthetic prose that ships with the project, not natural text."
         )
     roles = ("labeller", "judge") if people else ("writer", "labeller", "judge")
-    if rules := [role for role in roles if getattr(config, role).kind == "reference"]:
+    rules = [role for role in roles if getattr(config, role).kind == "reference"]
+    if rules:
         sentences.append(
             f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(rules)}."
         )
@@ -58,19 +60,25 @@ def seeds_in_words(config: schema.Config) -> str:
 
 def run_in_words(config: schema.Config, role: str) -> str:
     """The paragraph on the run: reader, corpus, the endpoint of ``role`` and the scale."""
+    endpoint = endpoint_in_words(getattr(config, role))
+    remark = " (the smallest, its figures mean nothing)" if config.scale.name == _SMALLEST else ""
     return (
-        f"Run: reader {reader_in_words(config.reader)}; test documents padded with "
-        f"{corpus_in_words(config)}; {role} {endpoint_in_words(getattr(config, role))}; scale {config.scale.name}"
-        f"{' (the smallest, its figures mean nothing)' if config.scale.name == _SMALLEST else ''}"
+        f"Run: reader {reader_in_words(config.reader)}; test documents padded with {corpus_in_words(config)}; "
+        f"{role} {endpoint}; scale {config.scale.name}{remark}"
     )
 
 
 def reader_in_words(reader: schema.ReaderSettings) -> str:
     """A reader's name, with the settings of its block memory that differ from InfLLM's."""
     memory = reader.memory
-    others = [f"representatives={memory.representatives}"] if memory.representatives == schema.TOKENS else []
-    others += [f"far_positions={memory.far_positions}"] if memory.far_positions != schema.CLIPPED else []
-    name = f"{reader.name} in {chosen_dtype(reader.dtype, reader.device)}" if reader.dtype == "auto" else reader.name
+    others = []
+    if memory.representatives == schema.TOKENS:
+        others.append(f"representatives={memory.representatives}")
+    if memory.far_positions != schema.CLIPPED:
+        others.append(f"far_positions={memory.far_positions}")
+    name = reader.name
+    if reader.dtype == "auto":
+        name += f" in {chosen_dtype(reader.dtype, reader.device)}"
     return f"{name} (not by InfLLM's rules: {', '.join(others)})" if others else name
 
 

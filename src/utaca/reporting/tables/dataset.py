@@ -27,7 +27,7 @@ GAP = "..."
 
 
 def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
-    """What the run's documents and detector are, a row an item, beside the paper's."""
+    """What the run's documents and detector are, and those of the paper: a row for each item."""
     biographies = {Path(path).stem: read(path, "biographies").to_pylist() for path in files["biographies"]}
     columns = ["n_tokens", "spans", "text"]
     documents = {Path(path).stem: read(path, "documents", columns).to_pylist() for path in files["documents"]}
@@ -43,11 +43,12 @@ def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _row(part: str, item: str, here: object, paper_value: object = None) -> Row:
+    """The row of an item in a part of the table: what it is in this run, and in the paper."""
     return {"part": part, "item": item, "here": said(here), "paper": said(paper_value)}
 
 
 def said(value: object) -> str:
-    """A text as it is, a number with its thousands apart, several of them side by side; "" for None."""
+    """A value as the table shows it: a text as it is, a number with commas, a tuple as a list; "" for None."""
     if isinstance(value, tuple):
         return ", ".join(map(said, value))
     if isinstance(value, int):
@@ -63,19 +64,27 @@ def lengths(tokens: Sequence[float]) -> str:
 def _split(
     split: str, people: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], config: schema.Config
 ) -> Iterator[Row]:
+    """Rows on the documents of a split."""
     part = f"{SPLITS[split].capitalize()} split"
     theirs = paper.tables().dataset[split]
     facts = sorted({len(person["facts"]) for person in people})
-    reported = theirs.tokens and f"{theirs.tokens[0]:,} to {theirs.tokens[2]:,}, mean {theirs.tokens[1]:,}"
-    padded = any(span["kind"] == "article" for document in documents for span in document["spans"])
+    reported = None
+    if theirs.tokens:
+        least, mean, longest = theirs.tokens
+        reported = f"{least:,} to {longest:,}, mean {mean:,}"
+    kinds = {span["kind"] for document in documents for span in document["spans"]}
+    padded = "article" in kinds
+    fewest, most = facts[0], facts[-1]
+    range_of_facts = str(fewest) if fewest == most else f"{fewest} to {most}"
     yield _row(part, "Documents", len(documents), theirs.documents)
-    yield _row(part, "Facts a document", " to ".join(map(str, dict.fromkeys((facts[0], facts[-1])))), theirs.facts)
+    yield _row(part, "Facts a document", range_of_facts, theirs.facts)
     yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), reported)
     yield _row(part, "Text", _writer(people[0]["writer"], config), theirs.text)
     yield _row(part, "Padding", corpus_in_words(config) if padded else "none", theirs.padding)
 
 
 def _writer(name: str, config: schema.Config) -> str:
+    """Who wrote the biographies of a split, in words; ``name`` as in schema "biographies"."""
     if name == config.writer.model:
         return endpoint_in_words(config.writer)
     return {"pattern": "Summary in filler", "people": f"By hand, {config.scale.test.people}"}.get(name, name)
@@ -89,19 +98,21 @@ def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
         "Attributes, validation and test": (HELD_OUT_ATTRIBUTES, ("validation", "test")),
     }
     for part, (attributes, splits) in parts.items():
-        found: dict[str, str] = {}
-        for person in (person for split in splits for person in biographies[split]):
+        people = [person for split in splits for person in biographies[split]]
+        summaries: dict[str, str] = {}
+        for person in people:
             for fact in person["facts"]:
                 attribute = fact["attribute"]
-                found.setdefault(attribute, summary(attribute, person["person"], fact["value"]))
+                summaries.setdefault(attribute, summary(attribute, person["person"], fact["value"]))
         # People who were written by hand may have others.
-        for attribute in dict.fromkeys([*attributes, *found]):
-            yield _row(part, attribute.capitalize(), found.get(attribute), theirs.get(attribute))
+        for attribute in dict.fromkeys([*attributes, *summaries]):
+            yield _row(part, attribute.capitalize(), summaries.get(attribute), theirs.get(attribute))
 
 
 def _examples(
     biographies: Mapping[str, Sequence[Mapping[str, Any]]], documents: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[Row]:
+    """Summary and biography of the first person of each split."""
     for split, (person, *_) in biographies.items():
         part = f"Example, {SPLITS[split]}"
         theirs = paper.tables().examples[split]
@@ -116,7 +127,9 @@ def fillers(document: Mapping[str, Any]) -> tuple[str, str]:
     texts = [document["text"][span["start"] : span["end"]] for span in document["spans"] if span["kind"] == "filler"]
     if not texts:
         return "", ""
-    return texts[0].partition(". ")[0].rstrip(".") + ".", texts[-1].rpartition(". ")[2]
+    first = texts[0].partition(". ")[0].rstrip(".") + "."
+    last = texts[-1].rpartition(". ")[2]
+    return first, last
 
 
 def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], around: tuple[str, str] = ("", "")) -> str:
@@ -125,13 +138,17 @@ def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], arou
     ``around`` are the first and the last sentence of the document around it, as in :func:`fillers`.
     """
     first, last = around
-    parts = [*filter(None, [first]), GAP]
+    parts = [first, GAP] if first else [GAP]
     for place, sentence in enumerate(sentences):
-        if place in (0, len(sentences) - 1) or any(fact["value"] in sentence for fact in facts):
+        states_fact = any(fact["value"] in sentence for fact in facts)
+        if place in (0, len(sentences) - 1) or states_fact:
             parts.append(sentence)
         elif parts[-1] != GAP:
             parts.append(GAP)
-    return " ".join([*parts, GAP, *filter(None, [last])])
+    parts.append(GAP)
+    if last:
+        parts.append(last)
+    return " ".join(parts)
 
 
 def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:

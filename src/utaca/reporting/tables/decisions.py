@@ -1,6 +1,7 @@
-"""What single decisions of the detector did: wrong ones that were turned, and the tokens that expansions put right.
+"""What single decisions of the detector did: wrong decisions that were turned, and tokens that expansions put right.
 
-Paper, appendix "Additional Results and Analysis". A replay turns one decision and lets everything else run on
+Paper, appendix "Additional Results and Analysis". A replay decodes an answer again with one decision turned (expand
+instead of accept, or accept instead of expand); all that follows is decoded as usual
 (:mod:`utaca.generation.replays`).
 """
 
@@ -26,10 +27,13 @@ SHOWN = 2
 NONE = "none in this run"
 _FIGURES = ("quality_pct", "mtokens", "mtokens_all", "rollbacks")
 """What a replay may change of an answer."""
+_WHEN = ("before", "after", "change")
+_CHANGES = [f"{name}_{when}" for name in _FIGURES for when in _WHEN]
+"""Columns of :data:`_FIGURES`: as decided, with the decision turned, and the difference."""
 _TRACE = [
-    *("document", "point", "step", "token", "text", "logprob", "top_tokens"),
-    *("tentative_token", "tentative_logprob", "tentative_top_tokens", "tentative_top_logits"),
-]
+    "document", "point", "step", "token", "text", "logprob", "top_tokens",
+    "tentative_token", "tentative_logprob", "tentative_top_tokens", "tentative_top_logits",
+]  # fmt: skip
 
 
 def failures(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -48,17 +52,19 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
             case = f"{kind}-{number + 1}"
             row: Row = {"case": case, "intervention": intervention, "n_replayed": 0, "document": NONE, "token": ""}
             row["step"] = NAN
-            row |= {f"{name}_{when}": NAN for name in _FIGURES for when in ("before", "after", "change")}
+            row |= dict.fromkeys(_CHANGES, NAN)
             if number < len(shown):
                 row |= shown[number] | {"case": case, "n_replayed": 1}
             table.append(row | _paper(reported[case]))
-        table.append(_mean(of_kind, kind, config) | {"intervention": intervention} | _paper(None))
+        mean = _mean(of_kind, kind, config)
+        mean["intervention"] = intervention
+        table.append(mean | _paper(None))
     point = label_in_words(config.main_point.label, config)
     return framed(table, turned["document"].nunique(), point=point, failed=int((~known).sum()))
 
 
 def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row a replayed decision: ``document``, ``kind``, ``step``, ``token``, and the answer's figures.
+    """A row for each replayed decision: ``document``, ``kind``, ``step``, ``token``, and the answer's figures.
 
     ``answers`` have rows of schema "replays", ``scores`` those of schema "scores" of the same answers. The figures are
     ``{name}_before`` of the answer as decided, ``{name}_after`` with the decision turned, and their difference,
@@ -66,7 +72,8 @@ def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str,
     """
     judged: dict[tuple[str, str], list[float]] = {}
     for row in scores:
-        judged.setdefault((row["document"], row["point"]), []).append(NAN if row["cas"] is None else row["cas"])
+        cas = NAN if row["cas"] is None else row["cas"]
+        judged.setdefault((row["document"], row["point"]), []).append(cas)
 
     def figures(answer: Mapping[str, Any]) -> dict[str, float]:
         return {
@@ -77,26 +84,25 @@ def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str,
         }
 
     before = {answer["document"]: figures(answer) for answer in answers if answer["kind"] == AS_DECIDED}
-    found = []
+    identity = ["document", "kind", "step", "token"]
+    replays = []
     for answer in answers:
         if answer["kind"] == AS_DECIDED:
             continue
-        row = {name: answer[name] for name in ("document", "kind", "step", "token")}
+        row = {name: answer[name] for name in identity}
         for name, after in figures(answer).items():
             row[f"{name}_before"] = before[answer["document"]][name]
             row[f"{name}_after"] = after
             row[f"{name}_change"] = after - before[answer["document"]][name]
-        found.append(row)
-    columns = ["document", "kind", "step", "token"]
-    columns += [f"{name}_{when}" for name in _FIGURES for when in ("before", "after", "change")]
-    return pd.DataFrame(found, columns=columns)
+        replays.append(row)
+    return pd.DataFrame(replays, columns=[*identity, *_CHANGES])
 
 
 def _shown(of_kind: pd.DataFrame, kind: str) -> list[Row]:
-    """The cases that are shown, at most :data:`SHOWN`, one a document.
+    """The cases that are shown: at most :data:`SHOWN`, each of another document.
 
-    Of false positives those without a loss of quality that save most mTokens; of false negatives those that raise
-    quality most.
+    False positives: those that save most mTokens, if quality does not fall. False negatives: those that raise quality
+    most.
     """
     if kind == FALSE_POSITIVE:
         cases = of_kind[of_kind["quality_pct_change"] >= 0].sort_values(["mtokens_change", "document", "step"])
@@ -115,12 +121,16 @@ def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
     for name in _FIGURES:
         for when in ("before", "after"):
             row[f"{name}_{when}"] = float(of_kind[f"{name}_{when}"].mean()) if len(of_kind) else NAN
-        draws.mean_of(of_kind[f"{name}_change"].to_numpy(dtype=np.float64), document).put(row, f"{name}_change")
+        changes = of_kind[f"{name}_change"].to_numpy(dtype=np.float64)
+        draws.mean_of(changes, document).put(row, f"{name}_change")
     return row
 
 
 def _paper(figures: Mapping[str, float] | None) -> Row:
-    names = [f"{name}_{when}" for name in ("quality_pct", "mtokens", "rollbacks") for when in ("before", "after")]
+    """The paper's figures of a case; it reports no change, and no tokens of all passes."""
+    names: list[str] = []
+    for name in ("quality_pct", "mtokens", "rollbacks"):
+        names += [f"{name}_before", f"{name}_after"]
     return paper.reference(names, figures)
 
 
@@ -135,13 +145,17 @@ def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
     columns = ENTRIES["probabilities"].of_paper
     chosen = {"largest rise": known[-1:], "median rise": known[len(known) // 2 :][:1], "smallest rise": known[:1]}
     table: list[Row] = []
-    for name, found in chosen.items():
-        row: Row = {"case": name, "n_cases": len(found), "document": NONE, "right_token": "", "top_before": ""}
-        row |= dict.fromkeys(
-            ("step", "rank_before", "rank_after", "logprob_before", "logprob_after", "logprob_change"), NAN
-        )
-        row |= found[0] if found else {}
-        table.append(row | paper.reference(columns, reported if name == "largest rise" else None))
+    no_figures = dict.fromkeys(
+        ("step", "rank_before", "rank_after", "logprob_before", "logprob_after", "logprob_change"), NAN
+    )
+    for name, of_name in chosen.items():
+        row: Row = {"case": name, "n_cases": len(of_name), "document": NONE, "right_token": "", "top_before": ""}
+        row |= no_figures
+        if of_name:
+            row |= of_name[0]
+        # The paper reports a single case, with a large rise.
+        figures = reported if name == "largest rise" else None
+        table.append(row | paper.reference(columns, figures))
     table.append(_mean_correction(known, config) | paper.reference(columns, None))
     words = {"point": label_in_words(point.label, config), "beyond": len(cases) - len(known)}
     return framed(table, len({row["document"] for row in labels}), **words)
@@ -154,7 +168,7 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
     that is not among the ten best of the compact pass has no rank and no log-probability there (NaN).
     """
     steps = {(row["document"], row["point"], row["step"]): row for row in traces}
-    found = []
+    cases = []
     for label in labels:
         wrong = label["label"] is not None and label["label"] != CORRECT
         if not (label["uncertain"] and label["replaced"] and wrong and label["accepted_label"] == CORRECT):
@@ -169,7 +183,7 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
             rank = place + 1
             # Log-probabilities of one pass differ as its logits do.
             before = step["tentative_logprob"] + logits[place] - logits[tokens.index(step["tentative_token"])]
-        found.append(
+        cases.append(
             {
                 "document": label["document"],
                 "step": label["step"],
@@ -182,10 +196,11 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
                 "logprob_change": step["logprob"] - before,
             }
         )
-    return found
+    return cases
 
 
 def _mean_correction(known: Sequence[Row], config: schema.Config) -> Row:
+    """The row of means over all cases of :func:`corrections` whose rank and log-probability are known."""
     frame = pd.DataFrame(known, columns=["document", "rank_before", "rank_after", "logprob_before", "logprob_after"])
     document, documents = pd.factorize(frame["document"], sort=True)
     draws = Draws.of(len(documents), config, "probabilities")

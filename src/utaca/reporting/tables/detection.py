@@ -24,7 +24,8 @@ from utaca.settings import schema
 
 DETECTORS = NAMES["detectors"]
 _SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain", "share_distrusted")
-METRICS = {name: (f"{name}_pct", 100) for name in _SHARES} | {name: (name, 1) for name in ("auroc", "auprc", "ece")}
+_SHARE_COLUMNS = {name: (f"{name}_pct", 100) for name in _SHARES}
+METRICS = {**_SHARE_COLUMNS, "auroc": ("auroc", 1), "auprc": ("auprc", 1), "ece": ("ece", 1)}
 """The column and the factor of each metric."""
 COMPARED = ("auroc", "balanced_accuracy")
 """Metrics in which each detector is compared with the config's detector."""
@@ -86,7 +87,8 @@ def load(path: str | Path) -> Detections:
         if not rows[identity].equals(first[identity]):
             raise UserError(f"{path} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again")
         p = (rows["p_hallucinated"] + rows["p_unknown"]).to_numpy(dtype=np.float64)
-        run = Run(rows["uncertain"].to_numpy(bool), rows["score"].to_numpy(), None if np.isnan(p).any() else p)
+        known_p = None if np.isnan(p).any() else p
+        run = Run(rows["uncertain"].to_numpy(bool), rows["score"].to_numpy(), known_p)
         runs.setdefault(str(name), []).append(run)
     assert first is not None
     # A biography's documents with more and less of its evidence are resampled together.
@@ -108,7 +110,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     """Metrics of every detector and baseline on the test split's trajectories."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    # The paper's detectors come first, whether or not they were run.
+    # The paper's detectors come first, even if they were not run.
     measurements = {name: measured(data, name, draws) for name in {**DETECTORS, **data.runs}}
     main = measurements[config.detector]
     reported = paper.tables().two_way | paper.tables().detection
@@ -150,21 +152,27 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     data = loaded(files)
     main = config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
-    # A detector that is taken has a folder of its own, in which alone it may differ from the variant.
-    kinds = {name: replace(x, taken=x.taken and (main.taken or x.taken)) for name, x in config.detectors.items()}
+    # Two detectors that were taken from folders, and not trained here, may differ in the folder.
+    variants = {}
+    for name, settings in config.detectors.items():
+        taken = settings.taken and (main.taken or settings.taken)
+        variants[name] = replace(settings, taken=taken)
     names = {}
     for components in paper.tables().ablation:
         margin, embedding, lstm = components
         signals = ["margin"] if margin else []
         chain = main.chain if lstm else 1
-        variant = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
-        names[components] = next((name for name in (config.detector, *kinds) if kinds[name] == variant), "")
+        wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
+        alike = [name for name in (config.detector, *variants) if variants[name] == wanted]
+        names[components] = alike[0] if alike else ""
     decoded = decoded_with(files, config, names.values())
     rows = []
     for components, figures in paper.tables().ablation.items():
         name = names[components]
-        row: Row = dict(zip(("margin", "embedding", "lstm"), components, strict=True))
-        row |= _row(data, name, measured(data, name, draws), draws) | {"detector": title(name) or NOT_RUN}
+        margin, embedding, lstm = components
+        row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
+        row |= _row(data, name, measured(data, name, draws), draws)
+        row["detector"] = title(name) or NOT_RUN
         row |= _generation(decoded.get(name), config)
         rows.append(row | paper.reference(ENTRIES["ablation"].of_paper, figures))
     trigger = _decoded_in_words(decoded)
@@ -179,7 +187,8 @@ def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
     decoded = decoded_with(files, config, names)
     rows = []
     for name in names:
-        row: Row = {"classes": config.detectors[name].classes} | _row(data, name, measured(data, name, draws), draws)
+        row: Row = {"classes": config.detectors[name].classes}
+        row |= _row(data, name, measured(data, name, draws), draws)
         row |= _generation(decoded.get(name), config)
         figures = paper.tables().two_way.get(name)
         rows.append(row | paper.reference(ENTRIES["two_way"].of_paper, figures))
@@ -187,10 +196,10 @@ def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def decoded_with(files: Files, config: schema.Config, variants: Collection[str]) -> dict[str, PointResult]:
-    """The point of K_max and policy that was decoded with most of the detector's ``variants``, by its detector.
+    """The results of one pair of K_max and policy, by the detector that was the trigger.
 
-    Points are those of sections test and ablation; of several that most variants share, it is the first. Empty if there
-    is none.
+    It is the pair, in sections test and ablation, that was decoded with most of the detector's ``variants``; the first
+    if there are several. Empty if there is none.
     """
     sections = schema.TEST, schema.ABLATION
     if not config.shown(schema.TEST, *sections):
@@ -216,19 +225,19 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
     """The sentence of a caption on the point of :func:`decoded_with`; "" if there is none."""
     if not decoded:
         return ""
-    one = next(iter(decoded.values()))
-    budget = one.budget
-    policy = one.policy
-    return f"mTokens and CAS: as the trigger of K_max={budget}, {policy.capitalize()}, where it was run as one."
+    point = next(iter(decoded.values()))
+    setting = f"K_max={point.budget}, {point.policy.capitalize()}"
+    return f"mTokens and CAS: as the trigger of {setting}, where it was run as one."
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:
-    """Columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values alone.
+    """Columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values only.
 
     All tokens are those that ``chosen`` [n] selects; tokens without a label are counted but left out of the metrics.
     """
     row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
-    for prefix, figures in (("", metrics), ("value_", measured(data, name, draws, data.value & chosen))):
+    of_values = measured(data, name, draws, data.value & chosen)
+    for prefix, figures in (("", metrics), ("value_", of_values)):
         for metric, (column, factor) in METRICS.items():
             mean, sd = figures.get(metric, (Resampled(), NAN))
             row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
@@ -255,18 +264,24 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
     tokens = (data.label >= 0) & chosen
     document = data.document[tokens]
     label = data.label[tokens]
-    runs = [Run(*(None if x is None else x[tokens] for x in run)) for run in data.runs.get(name, ())]
-    metrics = [
-        detection_metrics(run.uncertain, label, run.score)
-        | {"ece": NAN if run.p is None else calibration_error(run.p, label)}
-        for run in runs
-    ]
-    resamples = [resampled_run(run, label != CORRECT, document, draws.documents) for run in runs]
+    metrics = []  # by seed
+    resamples = []  # by seed
+    for run in data.runs.get(name, ()):
+        p = None if run.p is None else run.p[tokens]
+        of_tokens = Run(run.uncertain[tokens], run.score[tokens], p)
+        of_run = detection_metrics(of_tokens.uncertain, label, of_tokens.score)
+        of_run["ece"] = NAN if p is None else calibration_error(p, label)
+        metrics.append(of_run)
+        resamples.append(resampled_run(of_tokens, label != CORRECT, document, draws.documents))
+    if not metrics:
+        return {}
     result = {}
-    for metric in METRICS if runs else ():
-        mean, sd = statistics.mean_sd([one[metric] for one in metrics])
-        drawn = [draws.mean(name, [one[metric] for one in resamples])] if metric in resamples[0] else []
-        result[metric] = Resampled(mean, *drawn), sd
+    for metric in METRICS:
+        mean, sd = statistics.mean_sd([of_run[metric] for of_run in metrics])
+        figure = Resampled(mean)
+        if metric in resamples[0]:
+            figure = Resampled(mean, draws.mean(name, [of_run[metric] for of_run in resamples]))
+        result[metric] = figure, sd
     return result
 
 

@@ -19,7 +19,8 @@ from utaca.settings import schema
 def distrust(files: Files, config: schema.Config) -> pd.DataFrame:
     """Shares of uncertain and of distrusted tokens by variant and split.
 
-    Of training and validation the detectors' files tell them, of the test split the verdicts.
+    A token is uncertain by its label, and distrusted by the detector's verdict. The shares in training and validation
+    come from the detectors' files, those in the test split from the verdicts.
     """
     data = loaded(files)
     labelled = data.label >= 0
@@ -28,22 +29,26 @@ def distrust(files: Files, config: schema.Config) -> pd.DataFrame:
     rows = []
     warned = []
     for place, (name, settings) in enumerate(config.detectors.items()):
-        facts = [about(path)["facts"] for path in files["detectors"][place * seeds :][:seeds]]
+        of_variant = files["detectors"][place * seeds : (place + 1) * seeds]
+        facts = [about(path)["facts"] for path in of_variant]
         shown = {"detector": title(name), "learned_from": learned_from(settings)}
         for split in ("train", "validation"):
-            told = [[one.get(f"{split}_{share}", NAN) for one in facts] for share in ("uncertain", "distrusted")]
-            row = shown | _row(split, np.mean(told[0]), told[1])
+            # By seed.
+            uncertain_shares = [of_seed.get(f"{split}_uncertain", NAN) for of_seed in facts]
+            distrusted_shares = [of_seed.get(f"{split}_distrusted", NAN) for of_seed in facts]
+            row = shown | _row(split, np.mean(uncertain_shares), distrusted_shares)
             if split == "validation" and row["share_distrusted_pct"] > 100 * MOST_DISTRUSTED:
                 row["note"] = "more than a third"
                 warned.append(f"{title(name)} distrusts {row['share_distrusted_pct']:.0f} % of the validation tokens.")
             rows.append(row)
-        runs = data.runs.get(name, ())
-        rows.append(shown | _row("test", uncertain, [run.uncertain[labelled].mean() for run in runs] or [NAN]))
+        distrusted = [run.uncertain[labelled].mean() for run in data.runs.get(name, ())]
+        rows.append(shown | _row("test", uncertain, distrusted or [NAN]))
     warning = " ".join([*warned, TOO_MUCH_DISTRUST]) if warned else ""
     return framed(rows, len(data.documents), data.seeds, warned=warning)
 
 
 def _row(split: str, uncertain: float, distrusted: Sequence[float]) -> Row:
+    """Columns of a split: the share of uncertain tokens, and the share of distrusted tokens under each seed."""
     mean, sd = statistics.mean_sd(distrusted)
     return {
         "split": split,

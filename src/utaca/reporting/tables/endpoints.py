@@ -18,10 +18,17 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
         role = name.removesuffix("_usage")
         endpoint: schema.EndpointSettings = getattr(config, role)
         items = rows(paths, "usage") if paths else []
-        answers = {answer["request"]: answer for item in items for answer in item["answers"]}
-        again = {answer["request"] for item in items for answer in item["answers"][1:]}
-        kinds = Counter(item["failure"] for item in items if item["failure"] is not None)
-        tokens = [sum(answer[f"{part}_tokens"] for answer in answers.values()) for part in ("prompt", "completion")]
+        # Items that share a request share its answer, which counts once.
+        answers: dict[str, Row] = {}
+        again: set[str] = set()
+        failures: Counter[str] = Counter()
+        for item in items:
+            answers |= {answer["request"]: answer for answer in item["answers"]}
+            again.update(answer["request"] for answer in item["answers"][1:])
+            if item["failure"] is not None:
+                failures[item["failure"]] += 1
+        prompt_tokens = sum(answer["prompt_tokens"] for answer in answers.values())
+        completion_tokens = sum(answer["completion_tokens"] for answer in answers.values())
         row: Row = {
             "role": role,
             "endpoint": endpoint.name,
@@ -29,11 +36,11 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
             "n_items": len(items),
             "n_answers": len(answers),
             "n_asked_again": len(again),
-            "n_failed": kinds.total(),
-            "failures": ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())),
-            "prompt_tokens": tokens[0],
-            "completion_tokens": tokens[1],
-            "cost_usd": endpoint.cost(*tokens),
+            "n_failed": failures.total(),
+            "failures": ", ".join(f"{count} {failure}" for failure, count in sorted(failures.items())),
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "cost_usd": endpoint.cost(prompt_tokens, completion_tokens),
         }
         table.append(row)
     return framed(table)

@@ -20,6 +20,9 @@ from utaca.settings import schema
 
 SMALL = 8
 """Size of the smallest text, in points."""
+_POINT_STYLE = {"markersize": 5, "elinewidth": 1.2, "capsize": 3}
+_MEAN_STYLE = {"marker": "D", "markersize": 7, "elinewidth": 2, "capsize": 0}
+"""How the figure of differences draws a point, and the mean of several."""
 
 
 def title(frame: pd.DataFrame, config: schema.Config) -> str:
@@ -46,7 +49,9 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
 
 def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
     """Error bars [2, rows] of a column: distances from its values to the lower and upper limits of the interval."""
-    value, low, high = (np.atleast_1d(rows[f"{column}{end}"]) for end in ("", "_low", "_high"))
+    value = np.atleast_1d(rows[column])
+    low = np.atleast_1d(rows[f"{column}_low"])
+    high = np.atleast_1d(rows[f"{column}_high"])
     # A limit may lie on the other side of its figure by a rounding error.
     return np.maximum([value - low, high - value], 0)
 
@@ -61,12 +66,13 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
             for number, variant in enumerate(dict.fromkeys(of_method["variant"])):
                 line = of_method[of_method["variant"] == variant].sort_values("mtokens", kind="stable")
                 budget = "K_max" if line["policy"].iloc[0] else "K"
-                budgets = f"{budget}={', '.join(map(str, line['budget']))}"
+                budgets = ", ".join(map(str, line["budget"]))
+                name = f"{line['method'].iloc[0]} {budget}={budgets}"
                 axes.errorbar(
                     line["mtokens"],
                     line["cas_pct"],
                     yerr=bars(line, "cas_pct"),
-                    label="; ".join(filter(None, (f"{line['method'].iloc[0]} {budgets}", variant))),
+                    label=f"{name}; {variant}" if variant else name,
                     capsize=2,
                     elinewidth=0.7,
                     markersize=5,
@@ -97,22 +103,27 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
     A marker is open if the point was compared with InfLLM at another number of tokens.
     """
     rows = verdict.to_dict("records")
-    height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * sum(bool(row["over"]) for row in rows)
+    two_lines = [row for row in rows if row["over"]]
+    height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * len(two_lines)
     with drawing(directory, "differences", (6.4, height)) as (canvas, paths):
         axes = canvas.subplots()
         axes.axvline(0, color=palette.INK, linewidth=1)
-        axes.set_yticks(range(len(rows)), [row["name"].replace(" over ", "\nover ") for row in rows], fontsize=SMALL)
+        names = [row["name"].replace(" over ", "\nover ") for row in rows]
+        axes.set_yticks(range(len(rows)), names, fontsize=SMALL)
         for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
             mark = palette.MARKS[palette.known(row["family"])]
-            mean = row["n_points"] > 1
-            is_open = bool(row["note"]) and not mean and not row["over"]
-            weight = "bold" if mean else "normal"
+            is_mean = row["n_points"] > 1
+            is_open = bool(row["note"]) and not is_mean and not row["over"]
+            weight = "bold" if is_mean else "normal"
+            style = _MEAN_STYLE if is_mean else {**_POINT_STYLE, "marker": mark.marker}
             axes.errorbar(
-                row["gain_pct"], place, xerr=bars(row, "gain_pct"), color=mark.color,
-                marker="D" if mean else mark.marker, markersize=7 if mean else 5,
-                elinewidth=2 if mean else 1.2, capsize=0 if mean else 3,
+                row["gain_pct"],
+                place,
+                xerr=bars(row, "gain_pct"),
+                color=mark.color,
                 markerfacecolor=palette.WHITE if is_open else mark.color,
-            )  # fmt: skip
+                **style,
+            )
             # The same gain at the tokens of all passes, below the mark.
             axes.plot(row["gain_all_pct"], place + 0.22, marker="|", markersize=6, color=palette.INK, alpha=0.6)
             label = bracketed(row["gain_pct"], row["gain_pct_low"], row["gain_pct_high"], 1)

@@ -32,7 +32,11 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     The columns of a comparison are empty if the points for it are missing.
     """
     curve = Curve.of(points, draws)
-    gains = {place: curve.gain(p) for place, p in enumerate(points) if curve and p.family != schema.FIXED}
+    gains: dict[int, Resampled] = {}  # by place among the points
+    if curve:
+        for place, point in enumerate(points):
+            if point.family != schema.FIXED:
+                gains[place] = curve.gain(point)
     rows = []
     for place, point in enumerate(points):
         row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
@@ -46,11 +50,14 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
             oracle = _oracle_of(point, points)
             if oracle is not None:
                 closed = above.share_of(gains[points.index(oracle)])
-            if control := point.control(points):
+            control = point.control(points)
+            if control:
                 beyond = above - gains[points.index(control)]
                 without = ", ".join(filter(None, [control.setting, control.trigger_in_words]))
-        if lacking := point.total("memory"):
-            row["note"] = "; ".join(filter(None, [row["note"], f"{lacking} answers ran out of memory, and count as 0"]))
+        n_lacking = point.total("memory")
+        if n_lacking:
+            lacking = f"{n_lacking} answers ran out of memory, and count as 0"
+            row["note"] = f"{row['note']}; {lacking}" if row["note"] else lacking
         difference.put(row, "difference_pct", 100)
         above.put(row, "gain_pct", 100)
         above_all.put(row, "gain_all_pct", 100)

@@ -28,7 +28,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    shown = [p for p in blocks if p.family == schema.FIXED or p.detector == config.detector]
+    shown = [point for point in blocks if point.family == schema.FIXED or point.detector == config.detector]
     compared = [*others, *shown]
     draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
     adaptive = [point for point in compared if point.decoder == schema.ADAPTIVE]
@@ -36,16 +36,20 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
     for point in compared:
-        figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
-        figures = figures if point.in_paper else None
+        figures = None
+        if point.in_paper:
+            figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
         row = point_row(ENTRIES["methods"], point, config, draws, figures=figures)
         if not point.not_run:
             row["setting"] = _setting(point, KINDS, config)
         row["paper_excluded"] = bool((figures or {}).get("excluded"))
         row["prefill"] = getattr(KINDS.get(point.retriever), "prefill", "linear")
         nearest = None if point.not_run or point.decoder == schema.ADAPTIVE else _nearest(point, adaptive)
-        row["nearest_utaca"] = setting_in_words(nearest, config) if nearest else ""
-        difference = point.resampled(CAS, draws) - nearest.resampled(CAS, draws) if nearest else Resampled()
+        row["nearest_utaca"] = ""
+        difference = Resampled()
+        if nearest:
+            row["nearest_utaca"] = setting_in_words(nearest, config)
+            difference = point.resampled(CAS, draws) - nearest.resampled(CAS, draws)
         row["difference_p"] = difference.p
         difference.put(row, "difference_pct", 100)
         rows.append(row)
@@ -56,9 +60,14 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _nearest(point: PointResult, others: Sequence[PointResult]) -> PointResult | None:
-    """That of the other points whose mTokens are nearest in log2; None if there are no others."""
+    """The point among ``others`` whose mTokens are nearest in log2; None if there are no others."""
     tokens = max(1.0, point.ratio(MTOKENS))
-    return min(others, key=lambda other: abs(np.log2(max(1.0, other.ratio(MTOKENS)) / tokens)), default=None)
+
+    def distance(other: PointResult) -> float:
+        other_tokens = max(1.0, other.ratio(MTOKENS))
+        return abs(np.log2(other_tokens / tokens))
+
+    return min(others, key=distance, default=None)
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:
@@ -73,7 +82,7 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     sections = [section for section in schema.SECTIONS if section != schema.DRAFTS]
     labels = in_blocks.intersection(config.shown("test", *sections))
     blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
-    if len({one.documents for one in [*others, *blocks]}) > 1:
+    if len({point.documents for point in [*others, *blocks]}) > 1:
         raise UserError(
             f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
             "of the two and make it again"
@@ -84,13 +93,18 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
 def _setting(point: PointResult, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
     """Budget and policy, and the method's settings that differ from its source's (the defaults of its class)."""
     name = point.retriever
-    budget = point.budget
-    defaults = {field.name: field.default for field in fields(kinds[name])} if name in kinds else {}
-    others = {key: value for key, value in config.settings_of(name).items() if _plain(defaults[key]) != _plain(value)}
-    if budget:
-        others.pop("budget", None)
-    words = [setting_in_words(point, config), *(f"{key}={value}" for key, value in others.items())]
-    return ", ".join(words[1:] if words[0] == render.MISSING and others else words)
+    defaults = {}
+    if name in kinds:
+        defaults = {field.name: field.default for field in fields(kinds[name])}
+    others = []
+    for key, value in config.settings_of(name).items():
+        is_in_name = key == "budget" and point.budget
+        if _plain(defaults[key]) != _plain(value) and not is_in_name:
+            others.append(f"{key}={value}")
+    setting = setting_in_words(point, config)
+    if setting == render.MISSING and others:
+        return ", ".join(others)
+    return ", ".join([setting, *others])
 
 
 def _plain(value: Any) -> Any:

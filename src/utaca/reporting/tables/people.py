@@ -32,14 +32,17 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
     for split, path in zip(SPLITS, files["labels"], strict=True):
         tokens[split] = read(path, "labels").select(["document", "label", "source"]).to_pandas()
         uncorrected = read(files[f"{split}_uncorrected"], "labels").to_pylist() if sheet else []
-        reviewed[split] = matched(uncorrected, [correction for correction in sheet or [] if correction.split == split])
+        corrections = [correction for correction in sheet or [] if correction.split == split]
+        reviewed[split] = matched(uncorrected, corrections)
         reviewed[ALL] += reviewed[split]
     table = []
     for split, of_split in [*tokens.items(), (ALL, pd.concat(tokens.values()))]:
         table.append(_labels_row(split, of_split, reviewed[split], sheet is not None, config))
         # A split whose documents are decoded under several conditions of their evidence has a row for each.
         conditions = of_split["document"].map(condition_of)
-        for condition in EVIDENCE if split != ALL and conditions.nunique() > 1 else ():
+        if split == ALL or conditions.nunique() < 2:
+            continue
+        for condition in EVIDENCE:
             chosen = [pair for pair in reviewed[split] if condition_of(pair[0].document) == condition]
             name = f"{split}, {condition} evidence"
             table.append(_labels_row(name, of_split[conditions == condition], chosen, sheet is not None, config))
@@ -51,23 +54,33 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
 def _labels_row(
     split: str, tokens: pd.DataFrame, reviewed: Sequence[_Reviewed], sheet: bool, config: schema.Config
 ) -> Row:
+    """The row of the ``tokens`` of a split, and of the corrections of them; ``sheet``: there is a sheet of these."""
     row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
-    for prefix, of_kind in (("", tokens), ("value_", tokens[tokens["source"] != TEMPLATE])):
-        labelled = int(of_kind["label"].notna().sum())
+    of_values = tokens[tokens["source"] != TEMPLATE]
+    for prefix, counted in (("", tokens), ("value_", of_values)):
+        labelled = int(counted["label"].notna().sum())
         for name, label in _CLASSES.items():
-            row[f"{prefix}{name}_pct"] = 100 * float((of_kind["label"] == label).sum()) / labelled if labelled else NAN
-    row |= {f"n_{one}": int((tokens["source"] == one).sum()) for one in (TEMPLATE, "endpoint", "person", "failed")}
-    row |= {
-        "n_reviewed_answers": len({(c.split, c.document, c.budget) for c, _ in reviewed}),
-        "n_reviewed": len(reviewed),
-        "n_changed": sum(c.human != c.label for c, _ in reviewed),
-    }
-    compared = [c for c, token in reviewed if c.sample == RANDOM and token["source"] == "endpoint"]
-    documents = sorted({(c.split, original(c.document)) for c in compared})
+            n_of_class = float((counted["label"] == label).sum())
+            row[f"{prefix}{name}_pct"] = 100 * n_of_class / labelled if labelled else NAN
+    for source in (TEMPLATE, "endpoint", "person", "failed"):
+        row[f"n_{source}"] = int((tokens["source"] == source).sum())
+    corrections = [correction for correction, _ in reviewed]
+    answers = {(correction.split, correction.document, correction.budget) for correction in corrections}
+    row["n_reviewed_answers"] = len(answers)
+    row["n_reviewed"] = len(corrections)
+    row["n_changed"] = sum(correction.human != correction.label for correction in corrections)
+    # Only tokens that were drawn at random, and that the labeller labelled, show how far the two agree.
+    compared = []
+    for correction, token in reviewed:
+        if correction.sample == RANDOM and token["source"] == "endpoint":
+            compared.append(correction)
+    documents = sorted({(correction.split, original(correction.document)) for correction in compared})
     confusion = np.zeros((len(documents), len(_CLASSES), len(_CLASSES)))
-    for c in compared:
-        confusion[documents.index((c.split, original(c.document))), c.label, c.human] += 1
-    row |= {"n_compared": len(compared), "n_compared_documents": len(documents)}
+    for correction in compared:
+        document = documents.index((correction.split, original(correction.document)))
+        confusion[document, correction.label, correction.human] += 1
+    row["n_compared"] = len(compared)
+    row["n_compared_documents"] = len(documents)
     counts = Draws.of(len(documents), config, f"labels:{split}").documents
     agreement = statistics.resampled_ratio(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
     coefficient = Resampled(float(kappa(confusion.sum(0))), kappa(np.tensordot(counts, confusion, axes=1)))
@@ -83,28 +96,40 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
     columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
-    points = dict.fromkeys((row["split"], row["point"]) for row in judged) if sheet is not None else ()
-    table = [
-        _human_row(split, point, scored[(scored["split"] == split) & (scored["point"] == point)], config)
-        for split, point in points
-    ]
-    frame = pd.DataFrame([*table, _human_row(ALL, ALL, scored, config)])
+    table = []
+    if sheet is not None:
+        for split, point in dict.fromkeys((row["split"], row["point"]) for row in judged):
+            of_point = scored[(scored["split"] == split) & (scored["point"] == point)]
+            table.append(_human_row(split, point, of_point, config))
+    table.append(_human_row(ALL, ALL, scored, config))
+    frame = pd.DataFrame(table)
     frame.insert(0, "sheet", sheet is not None)
     remark = "" if sheet is not None else " (no human scores yet)"
     return framed(frame, len({row["document"] for row in judged}), f"config seed {config.seed}", scored=remark)
 
 
 def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
+    """The row of a point: means over its attributes that a person ``scored`` and the judge as well."""
     judged = scored[scored["cas"].notna()]
     document, documents = pd.factorize(judged["document"], sort=True)
     row: Row = {"split": split, "point": point, "n_documents": len(documents), "n_scored": len(judged)}
     row["n_failed_judgements"] = len(scored) - len(judged)
-    cas, person, strings = (judged[name].to_numpy() for name in ("cas", "human", "string_match"))
+    cas = judged["cas"].to_numpy()
+    person = judged["human"].to_numpy()
     draws = Draws.of(len(documents), config, "human")
-    means = {"cas": cas, "human": person, "string_match": strings, "difference": cas - person}
-    for name, values in (means | {"distance": np.abs(cas - person)}).items():
+    means = {
+        "cas": cas,
+        "human": person,
+        "string_match": judged["string_match"].to_numpy(),
+        "difference": cas - person,
+        "distance": np.abs(cas - person),
+    }
+    for name, values in means.items():
         draws.mean_of(values, document).put(row, f"{name}_pct", 100)
     draws.correlation(cas, person, document).put(row, "correlation")
-    of_point = of_config(config.operating[point], config) if point in config.operating else None
-    figures = paper.tables().human.get(of_point.key) if of_point and of_point.in_paper else None
+    figures = None
+    if point in config.operating:
+        of_point = of_config(config.operating[point], config)
+        if of_point.in_paper:
+            figures = paper.tables().human.get(of_point.key)
     return row | paper.reference(ENTRIES["human_points"].of_paper, figures)

@@ -68,7 +68,8 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     root = Path("results") / config.run / "benchmarks"
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
     # The file of a job that ends just now, or that was killed, may be empty.
-    for path in sorted(path for path in root.rglob("*.tsv") if path.stat().st_size):
+    written = [path for path in root.rglob("*.tsv") if path.stat().st_size]
+    for path in sorted(written):
         stage = path.relative_to(root).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
         figures = pd.read_csv(path, sep="\t").reindex(columns=_MEASURED).apply(pd.to_numeric, errors="coerce")
@@ -82,16 +83,31 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
         peak_gib=("max_rss", "max"),
     )
     frame["peak_gib"] /= 2**10
-    tokens = {"decode_trajectories": decoded(files["trajectories"], {Path(x).stem: x for x in files["documents"]})}
+    documents = {Path(path).stem: path for path in files["documents"]}
+    tokens = {"decode_trajectories": decoded(files["trajectories"], documents)}
     splits = [split for split in ("validation", "test") if files[f"{split}_answers"]]
     if splits:
-        each = (answered(files[f"{split}_answers"], files[f"{split}_traces"]) for split in splits)
-        tokens["generate"] = tuple(map(sum, zip(*each, strict=True)))
+        n_read = 0
+        n_generated = 0
+        for split in splits:
+            read_here, generated_here = answered(files[f"{split}_answers"], files[f"{split}_traces"])
+            n_read += read_here
+            n_generated += generated_here
+        tokens["generate"] = n_read, n_generated
     counts = pd.DataFrame.from_dict(tokens, orient="index", columns=["tokens_read", "tokens_generated"])
-    requests = {rule: len(read(files[usage], "usage", ["answers"])) for rule, usage in _USAGE.items() if files[usage]}
+    requests = {}
+    for rule, usage in _USAGE.items():
+        if files[usage]:
+            requests[rule] = len(read(files[usage], "usage", ["answers"]))
     frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
-    order = [*(rule for rule in _RULES if rule in frame.index), *sorted(set(frame.index) - set(_RULES))]
-    frame = frame.loc[order]
-    frame.loc["all"] = frame.agg(lambda column: column.max() if column.name in _LARGEST else column.sum(min_count=1))
+    known = [rule for rule in _RULES if rule in frame.index]
+    others = sorted(set(frame.index) - set(_RULES))
+    frame = frame.loc[[*known, *others]]
+    frame.loc["all"] = frame.agg(_total)
     frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
     return framed(frame.rename_axis("stage").reset_index())
+
+
+def _total(column: pd.Series) -> float:
+    """The total of a column over all stages: the sum, or the largest value where a sum means nothing."""
+    return column.max() if column.name in _LARGEST else column.sum(min_count=1)

@@ -46,10 +46,13 @@ def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
     Those of section ablation are not shown.
     """
     sections = [section for section in schema.SECTIONS if section not in (schema.ABLATION, schema.DRAFTS)]
-    points = {label: config.operating[label] for label in config.shown("test", *sections)}
-    in_blocks = [label for label, point in points.items() if point.in_blocks]
-    in_blocks.sort(key=lambda label: points[label].budget if points[label].method == FIXED else math.inf)
-    return {label: points[label] for label in in_blocks}
+    in_blocks = [label for label in config.shown("test", *sections) if config.operating[label].in_blocks]
+
+    def place(label: str) -> float:
+        point = config.operating[label]
+        return point.budget if point.method == FIXED else math.inf
+
+    return {label: config.operating[label] for label in sorted(in_blocks, key=place)}
 
 
 @dataclass
@@ -84,11 +87,10 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
         check_source(path, files["test_answers"])
     labels = shown(config)
     columns = ["document", "point", "question", "n_context"]
-    answers = {
-        (row["point"], row["document"]): row
-        for row in rows(files["test_answers"], "answers", columns)
-        if row["point"] in labels
-    }
+    answers = {}
+    for row in rows(files["test_answers"], "answers", columns):
+        if row["point"] in labels:
+            answers[row["point"], row["document"]] = row
     if not answers:
         raise UserError(f"{files['test_answers'][0]} holds no answers; make it again with at least one document")
     scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
@@ -109,7 +111,10 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
 
 @dataclass(frozen=True)
 class _Document:
-    """A document's person, its length in tokens, and by attribute the token indices of each statement of the fact."""
+    """A document's person and its length in tokens.
+
+    ``spans`` has, by attribute, the token indices of each statement of the fact: an array [tokens] per statement.
+    """
 
     person: str
     length: int
@@ -117,6 +122,7 @@ class _Document:
 
 
 def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -> dict[str, _Document]:
+    """The documents with these ids, by id; raises :class:`UserError` if evidence is not in its document."""
     documents = {}
     for path in paths:
         for row in rows(path, "documents", ["id", "person", "facts", "text", "evidence"]):
@@ -124,15 +130,18 @@ def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -
                 continue
             starts, ends = np.array(prompts.document_offsets(row["text"])).reshape(-1, 2).T
             spans: dict[str, list[np.ndarray]] = {fact["attribute"]: [] for fact in row["facts"]}
-            for one in row["evidence"] or []:
-                if one["start"] is None or one["end"] is None or one["attribute"] not in spans:
+            for evidence in row["evidence"] or []:
+                attribute = evidence["attribute"]
+                start = evidence["start"]
+                end = evidence["end"]
+                if start is None or end is None or attribute not in spans:
                     continue
-                if not 0 <= one["start"] < one["end"] or row["text"][one["start"] : one["end"]] != one["text"]:
+                if not 0 <= start < end or row["text"][start:end] != evidence["text"]:
                     raise UserError(
-                        f"{path}: the evidence of attribute {one['attribute']!r} is not in the text of document "
+                        f"{path}: the evidence of attribute {attribute!r} is not in the text of document "
                         f"{row['id']}; remove the file and make it again"
                     )
-                spans[one["attribute"]].append(np.flatnonzero((starts < one["end"]) & (ends > one["start"])))
+                spans[attribute].append(np.flatnonzero((starts < end) & (ends > start)))
             documents[row["id"]] = _Document(row["person"], len(starts), spans)
     return documents
 
@@ -149,7 +158,8 @@ def _add_retrieval(
     steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
     needed: dict[int, list[tuple[Fact, set[int], int]]] = {}
     for (point, name), of_answer in steps.groupby(["point", "document"], sort=False):
-        if (answer := answers.get((point, name))) is None:
+        answer = answers.get((point, name))
+        if answer is None:
             continue
         document = documents[name]
         if answer["n_context"] != document.length:
@@ -167,13 +177,16 @@ def _add_retrieval(
                 continue
             # A token is decoded by the pass over the token before it.
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
-            if gold := _gold(spans, layout, n_far):
+            gold = _gold(spans, layout, n_far)
+            if gold:
                 needed.setdefault(int(of_answer.index[place]), []).append((fact, gold, n_far))
             else:
                 fact.excluded = IN_VIEW
     for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
         for fact, gold, n_far in needed[row]:
-            near = {block + by for block in gold for by in range(-NEIGHBOURS, NEIGHBOURS + 1)}
+            near: set[int] = set()
+            for block in gold:
+                near.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
             fact.excluded = ""
             fact.recalled = np.array([not near.isdisjoint(layer) for layer in layers])
             hits = sum(0 <= block < n_far for block in near)
@@ -237,7 +250,7 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
     for label, point in shown(config).items():
         of_point = [fact for fact in all_facts if fact.point == label]
         counted = [fact for fact in of_point if not fact.excluded]
-        excluded = Counter(x.excluded for x in of_point)
+        excluded = Counter(fact.excluded for fact in of_point)
         document = np.array([documents.index(fact.document) for fact in counted], dtype=np.int64)
         hits = np.array([fact.recalled for fact in counted]) if counted else np.zeros((0, 0), dtype=bool)
         cas = np.array([fact.cas for fact in counted], dtype=np.float64)
@@ -245,12 +258,22 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         best = int(hits.sum(0).argmax()) if n else None
         judged = ~np.isnan(cas)
         recalled = judged if best is None else hits[:, best]
-        row: Row = {"point": label, "adaptive": point.method != FIXED, "k": point.budget}
-        row |= {"n_documents": len(documents), "n_asked": len(of_point)}
-        row |= {reason: excluded[reason] for reason in (NO_EVIDENCE, NOT_SAID, IN_VIEW)}
-        row |= {"n_facts": n, "n_failed_judgements": int((~judged).sum()), "layers": layers}
-        row |= {"best_layer": None if best is None else best + 1}
-        row["chance_pct"] = 100 * float(np.mean([fact.chance for fact in counted])) if counted else NAN
+        chance = float(np.mean([fact.chance for fact in counted])) if counted else NAN
+        row: Row = {
+            "point": label,
+            "adaptive": point.method != FIXED,
+            "k": point.budget,
+            "n_documents": len(documents),
+            "n_asked": len(of_point),
+            NO_EVIDENCE: excluded[NO_EVIDENCE],
+            NOT_SAID: excluded[NOT_SAID],
+            IN_VIEW: excluded[IN_VIEW],
+            "n_facts": n,
+            "n_failed_judgements": int((~judged).sum()),
+            "layers": layers,
+            "best_layer": None if best is None else best + 1,
+            "chance_pct": 100 * chance,
+        }
         draws.mean_of(recalled, document).put(row, "recall_pct", 100)
         for name, chosen in (("recalled", recalled & judged), ("missed", ~recalled & judged)):
             row[f"n_{name}"] = int(chosen.sum())

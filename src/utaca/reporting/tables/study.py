@@ -55,9 +55,11 @@ class Study:
         point = point_of(config)
         judged = rows(list(files["judged"]), "scores")
         sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
-        human = {(x.split, x.point, x.document, x.attribute): x.human for x, _ in matched(judged, sheet or [])}
-        names = rows(list(files["test_documents"]), "documents", ["id", "person"])
-        persons = {row["id"]: row["person"] for row in names}
+        human = {}
+        for score, _ in matched(judged, sheet or []):
+            human[score.split, score.point, score.document, score.attribute] = score.human
+        documents = rows(list(files["test_documents"]), "documents", ["id", "person"])
+        persons = {row["id"]: row["person"] for row in documents}
         by_document: dict[str, list[Row]] = {name: [] for name in sample(row["document"] for row in judged)}
         for row in judged:
             if row["split"] != schema.TEST or row["point"] != point or row["document"] not in by_document:
@@ -94,25 +96,29 @@ def point_of(config: schema.Config) -> str:
 
 
 def human(files: Files, config: schema.Config) -> pd.DataFrame:
-    """CAS, string match and human scores of the studied answers, a row each, and their means."""
+    """CAS, string match and human scores of the studied answers: a row for each answer, and a row of means."""
     study = Study.of(files, config)
+    columns = ENTRIES["human"].of_paper
     table = [_scores(answer) | {"n_documents": 1, "correlation": NAN} for answer in study.answers]
     each = pd.DataFrame(table)
     draws = Draws.of(len(table), config, "human")
     # A document without a score by the judge or by a person has no part in that mean.
     mean: Row = {"number": NAN, "document": "", "person": "mean", "n_documents": len(table)}
-    for column in (f"{name}_pct" for name in SCORES):
-        there = each[column].notna().to_numpy()
-        draws.mean_of(each[column].to_numpy(), np.arange(len(each)), there).put(mean, column)
-    mean |= {column: each[column].mean() for column in ("n_right", "n_scored")}
+    for name in SCORES:
+        values = each[f"{name}_pct"]
+        there = values.notna().to_numpy()
+        draws.mean_of(values.to_numpy(), np.arange(len(each)), there).put(mean, f"{name}_pct")
+    mean["n_right"] = each["n_right"].mean()
+    mean["n_scored"] = each["n_scored"].mean()
     mean["n_failed_judgements"] = int(each["n_failed_judgements"].sum())
     both = pd.concat(study.answers).dropna(subset=["cas", "human"])
     place = both["number"].to_numpy() - 1
     draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), place).put(mean, "correlation")
-    columns = ENTRIES["human"].of_paper
+    # The paper reports the means only.
     (figures,) = paper.tables().human.values()
-    beside = [paper.reference(columns, None)] * len(table) + [paper.reference(columns, figures)]
-    return study.framed([row | other for row, other in zip([*table, mean], beside, strict=True)], config)
+    result = [row | paper.reference(columns, None) for row in table]
+    result.append(mean | paper.reference(columns, figures))
+    return study.framed(result, config)
 
 
 def _scores(answer: pd.DataFrame) -> Row:
@@ -123,54 +129,79 @@ def _scores(answer: pd.DataFrame) -> Row:
     scored = answer["human"].dropna()
     first = answer.iloc[0]
     row: Row = {name: first[name] for name in ("number", "document", "person")}
-    row |= {f"{name}_pct": 100 * answer[name].mean() for name in SCORES}
-    row |= {"n_right": (scored >= CORRECT).sum() if len(scored) else NAN, "n_scored": len(scored) or NAN}
-    return row | {"n_failed_judgements": int(answer["cas"].isna().sum())}
+    for name in SCORES:
+        row[f"{name}_pct"] = 100 * answer[name].mean()
+    row["n_right"] = (scored >= CORRECT).sum() if len(scored) else NAN
+    row["n_scored"] = len(scored) or NAN
+    row["n_failed_judgements"] = int(answer["cas"].isna().sum())
+    return row
 
 
 def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
     """Two of the studied answers, attribute by attribute: right values in another form, and wrong ones."""
     study = Study.of(files, config)
-    found = {"form": in_another_form(study.answers), "wrong": with_wrong_values(study.answers)}
+    answers = {"form": in_another_form(study.answers), "wrong": with_wrong_values(study.answers)}
     columns = ENTRIES["cas_cases"].of_paper
     table: list[Row] = []
-    for case, answer in found.items():
+    for case, answer in answers.items():
         texts: Row = {"case": CASES[case], "reference": "", "prediction": ""}
-        for one in [] if answer is None else answer.to_dict("records"):
-            row: Row = texts | {name: one[name] for name in ("number", "document", "person", "attribute")}
-            row |= {name: one[name] for name in ("reference", "prediction")}
-            row |= {f"{name}_pct": 100 * one[name] for name in SCORES}
-            table.append(row | paper.reference(columns, None))
+        figures = paper.tables().cas_cases[case]
         if answer is None:
-            last: Row = {"number": NAN, "document": "", "person": "none of these answers", "attribute": ""}
-            last |= dict.fromkeys(columns, NAN)
-        else:
-            last = {name: x for name, x in _scores(answer).items() if not name.startswith("n_")} | {"attribute": "mean"}
-        table.append(texts | last | paper.reference(columns, paper.tables().cas_cases[case]))
+            missing: Row = {"number": NAN, "document": "", "person": "none of these answers", "attribute": ""}
+            missing |= dict.fromkeys(columns, NAN)
+            table.append(texts | missing | paper.reference(columns, figures))
+            continue
+        for scored in answer.to_dict("records"):
+            shown = ("number", "document", "person", "attribute", "reference", "prediction")
+            row: Row = texts | {name: scored[name] for name in shown}
+            for name in SCORES:
+                row[f"{name}_pct"] = 100 * scored[name]
+            table.append(row | paper.reference(columns, None))
+        mean = _scores(answer)
+        for count in ("n_right", "n_scored", "n_failed_judgements"):
+            del mean[count]
+        mean["attribute"] = "mean"
+        table.append(texts | mean | paper.reference(columns, figures))
     return study.framed(table, config)
 
 
 def in_another_form(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """The answer whose values are all right, some unlike the reference, and least like it on average; None if none is.
+    """The answer whose values are all right, some in another form than the reference; None if there is none.
 
-    Ties go to the first by its document's id.
+    If there are several, the answer that is least like the reference on average, and then the first by its document's
+    id.
     """
-    right = [one for one in answers if (one["cas"] >= RIGHT).all() and (one["string_match"] < UNLIKE).any()]
-    return min(right, key=lambda one: (one["string_match"].mean(), one["document"].iloc[0]), default=None)
+    right = []
+    for answer in answers:
+        if (answer["cas"] >= RIGHT).all() and (answer["string_match"] < UNLIKE).any():
+            right.append(answer)
+
+    def order(answer: pd.DataFrame) -> tuple[float, str]:
+        return answer["string_match"].mean(), answer["document"].iloc[0]
+
+    return min(right, key=order, default=None)
 
 
 def with_wrong_values(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """The answer with a wrong value whose mean CAS is lowest: above zero if there is one, else zero; None if none is.
+    """The answer with a wrong value whose mean CAS is lowest, but above zero if possible; None if there is none.
 
     An attribute on which an answer states nothing, or says that it is unknown, has no wrong value. Ties go to the first
     by its document's id.
     """
-    wrong = [one for one in answers if any(_states(text) for text in one["prediction"][one["cas"] <= WRONG])]
-    return min(
-        wrong, key=lambda one: (one["cas"].mean() <= 0, one["cas"].mean(), one["document"].iloc[0]), default=None
-    )
+    wrong = []
+    for answer in answers:
+        judged_wrong = answer["prediction"][answer["cas"] <= WRONG]
+        if any(_states(text) for text in judged_wrong):
+            wrong.append(answer)
+
+    def order(answer: pd.DataFrame) -> tuple[bool, float, str]:
+        cas = answer["cas"].mean()
+        return cas <= 0, cas, answer["document"].iloc[0]
+
+    return min(wrong, key=order, default=None)
 
 
 def _states(prediction: str) -> bool:
     """Whether a prediction gives a value, and is neither empty nor a refusal."""
-    return any(any(map(str.isalnum, claim)) for claim, _ in statements.claims(prediction))
+    claims = "".join(claim for claim, _ in statements.claims(prediction))
+    return any(map(str.isalnum, claims))

@@ -23,8 +23,10 @@ from utaca.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class SetResult:
-    """Results on one set of a task, of ``n_rows`` questions; ``tokens`` is the mean length of its texts, ``draws``
-    resample the ``points``."""
+    """Results on a set of a task: ``n_rows`` questions about texts of ``tokens`` tokens on average.
+
+    ``official`` says whether all rows come from the benchmark's own files. ``draws`` resample the ``points``.
+    """
 
     name: str
     settings: schema.TaskSetSettings
@@ -42,11 +44,13 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         UserError: the scores belong to other answers, or rows have no score.
     """
     results = []
-    for paths in zip(*(files[f"task_{what}"] for what in ("examples", "answers", "scores")), strict=True):
-        name = Path(paths[0]).parent.name
-        kinds = ("examples", "answers", "task_scores")
-        examples, answers, scores = (read(path, kind).to_pandas() for path, kind in zip(paths, kinds, strict=True))
-        check_source(paths[2], [paths[1]])
+    of_sets = zip(files["task_examples"], files["task_answers"], files["task_scores"], strict=True)
+    for examples_path, answers_path, scores_path in of_sets:
+        name = Path(examples_path).parent.name
+        examples = read(examples_path, "examples").to_pandas()
+        answers = read(answers_path, "answers").to_pandas()
+        scores = read(scores_path, "task_scores").to_pandas()
+        check_source(scores_path, [answers_path])
         table = answers.rename(columns={"document": "example"}).merge(
             scores, on=["example", "split", "point"], validate="one_to_one"
         )
@@ -64,9 +68,11 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
 
 
 def _point(rows: pd.DataFrame) -> PointResult:
+    """A point on a set, from its answers with their scores; several questions may be about one document."""
     sums = pd.DataFrame(totals(rows)).assign(score=rows["score"].to_numpy(), examples=1.0)
     grouped = sums.groupby(rows["document"].to_numpy(), sort=True).sum(min_count=1)
-    return of_answers(rows, tuple(grouped.index), {column: grouped[column].to_numpy() for column in grouped})
+    by_document = {column: grouped[column].to_numpy() for column in grouped}
+    return of_answers(rows, tuple(grouped.index), by_document)
 
 
 @dataclass(frozen=True)
@@ -79,21 +85,26 @@ class Group:
     @property
     def identities(self) -> list[Identity]:
         first, *others = self.sets
-        return [identity for identity in first.points if all(identity in other.points for other in others)]
+        in_all = list(first.points)
+        for other in others:
+            in_all = [identity for identity in in_all if identity in other.points]
+        return in_all
 
     def points(self, identity: Identity) -> list[PointResult]:
-        return [one.points[identity] for one in self.sets]
+        return [of_set.points[identity] for of_set in self.sets]
 
     def mean(self, identity: Identity, measure: Measure = SCORE) -> Resampled:
         """Mean over the sets of a measure of a point; NaN if the point was not run."""
-        mean = statistics.mean([one.points[identity].resampled(measure, one.draws) for one in self.sets])
-        not_run = any(point.not_run for point in self.points(identity))
-        return replace(mean, value=np.nan, resamples=mean.resamples * np.nan) if not_run else mean
+        by_set = [of_set.points[identity].resampled(measure, of_set.draws) for of_set in self.sets]
+        mean = statistics.mean(by_set)
+        if any(point.not_run for point in self.points(identity)):
+            return replace(mean, value=np.nan, resamples=mean.resamples * np.nan)
+        return mean
 
 
 def groups(sets: Sequence[SetResult]) -> list[Group]:
-    """A group per set, and one for RULER's two tasks at equal length, for which the paper reports one figure."""
-    result = [Group(one.name, [one]) for one in sets]
+    """A group per set, and a group for RULER's two tasks at equal length, for which the paper reports one figure."""
+    result = [Group(of_set.name, [of_set]) for of_set in sets]
     for first in sets:
         for second in sets:
             both = first.settings.task, second.settings.task
@@ -105,20 +116,26 @@ def groups(sets: Sequence[SetResult]) -> list[Group]:
 def ood(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of every operating point on every set of a benchmark."""
     sets = set_results(files, config)
-    rows = [_row(group, identity, "ood", config) for group in groups(sets) for identity in group.identities]
+    rows = []
+    for group in groups(sets):
+        rows += [_row(group, identity, "ood", config) for identity in group.identities]
     absent = [f"{row['method']} was not run on {row['set']}: {row['lacks']}." for row in rows if row["lacks"]]
     remarks = " ".join([*absent, tasks_in_words(config)])
-    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=remarks)
+    n_documents = sum(of_set.draws.documents.shape[1] for of_set in sets)
+    return framed(rows, n_documents, remarks=remarks)
 
 
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of calibrated detectors, and of the detectors that their training started from."""
     sets = set_results(files, config)
     verdicts = loaded(files)
-    started = {name: settings.start or config.detector for name, settings in config.detectors.items() if settings.sets}
+    # Calibrated detectors, with the detector that the training of each started from.
+    calibrated = {name: settings for name, settings in config.detectors.items() if settings.sets}
+    started = {name: settings.start or config.detector for name, settings in calibrated.items()}
     draws = Draws.of(len(verdicts.documents), config, "detection")
     detectors = {*started, *started.values()}
     balanced = {name: measured(verdicts, name, draws)["balanced_accuracy"][0] for name in detectors}
+    n_documents = sum(of_set.draws.documents.shape[1] for of_set in sets)
     rows = []
     for group in groups(sets):
         for identity in group.identities:
@@ -132,9 +149,10 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
             row["learned_from"] = learned_from(config.detectors[detector])
-            figures = paper.tables().calibration.get(group.name, {}).get(identity.key)
-            rows.append(row | paper.reference(("mtokens", "score"), figures and figures[detector in started]))
-    return framed(rows, sum(one.draws.documents.shape[1] for one in sets), remarks=tasks_in_words(config))
+            before_and_after = paper.tables().calibration.get(group.name, {}).get(identity.key)
+            figures = before_and_after and before_and_after[detector in started]
+            rows.append(row | paper.reference(("mtokens", "score"), figures))
+    return framed(rows, n_documents, remarks=tasks_in_words(config))
 
 
 def _row(group: Group, identity: Identity, table: str, config: schema.Config) -> Row:
@@ -144,38 +162,45 @@ def _row(group: Group, identity: Identity, table: str, config: schema.Config) ->
     first = next((point for point in points if point.not_run), points[0])
     task = TASKS[group.sets[0].settings.task]
     figures = paper.tables().tasks.get(group.name, {}).get(first.key) if first.in_paper else None
+    is_official = all(of_set.official for of_set in group.sets)
     row: Row = {
         "set": group.name,
         "benchmark": task.benchmark,
         "metric": task.metric,
-        "source": "official" if all(one.official for one in group.sets) else "protocol",
-        "n_rows": sum(one.n_rows for one in group.sets),
+        "source": "official" if is_official else "protocol",
+        "n_rows": sum(of_set.n_rows for of_set in group.sets),
         "n_documents": sum(len(point.documents) for point in points),
         "n_failed": sum(point.total("memory") for point in points),
-        "tokens": float(np.mean([one.tokens for one in group.sets])),
+        "tokens": float(np.mean([of_set.tokens for of_set in group.sets])),
     }
     row |= point_rows.identified(first, config)
     row |= point_rows.measured(entry.names, lambda measure: group.mean(identity, measure))
-    full = next((other for other in group.identities if other.key[0] == "full"), identity)
-    difference = group.mean(identity) - group.mean(full) if full != identity else Resampled()
+    of_full = [other for other in group.identities if other.key[0] == "full"]
+    difference = Resampled()
+    if of_full and of_full[0] != identity:
+        difference = group.mean(identity) - group.mean(of_full[0])
     difference.put(row, "difference")
     return row | paper.reference(entry.of_paper, figures)
 
 
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:
     """Scores of the reader, and the bars of the config (limits that a score must keep)."""
-    sets = {one.name: Group(one.name, [one]) for one in set_results(files, config)}
+    sets = {of_set.name: Group(of_set.name, [of_set]) for of_set in set_results(files, config)}
     rows = [_bar_row(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
     return framed(rows, remarks=tasks_in_words(config))
 
 
 def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:
-    """Score of ``bar.point``, minus the score of ``bar.minus`` if named, beside the bar; NaN if a point was not run."""
+    """Score of ``bar.point``, minus the score of ``bar.minus`` if named, and the bar; NaN if a point was not run."""
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
-    run = {name for name, key in identities.items() if key in group.identities and not group.points(key)[0].not_run}
+    run = set()
+    for name, identity in identities.items():
+        if identity in group.identities and not group.points(identity)[0].not_run:
+            run.add(name)
+    needed = {bar.point, bar.minus} - {""}
     score = Resampled()
     n_rows = 0
-    if {bar.point, bar.minus} - {""} <= run:
+    if needed <= run:
         score = group.mean(identities[bar.point])
         n_rows = group.sets[0].n_rows
         if bar.minus:

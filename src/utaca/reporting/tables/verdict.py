@@ -50,6 +50,8 @@ _COLUMNS = (
     "mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high",
     "gain_all_pct", "gain_all_pct_low", "gain_all_pct_high", "claim", "gain_p", "note", "over",
 )  # fmt: skip
+_NO_FIGURES = dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
+"""Columns that have no figure in the row of a mean over points."""
 
 
 def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
@@ -71,6 +73,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     groups: list[list[Row]] = []
     pairs: list[Row] = []
     controlled: list[Row] = []
+    rows: list[Row] = []
     if curve := Curve.of(points, Draws.of(n, config, "test")):
         comparison = _Comparison(curve, config)
         groups = comparison.groups(points)
@@ -78,20 +81,22 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
         # A plan names the comparisons that it wants, controls among them.
         controlled = [] if config.plan.primary else comparison.controlled(points)
         pairs += controlled
-    rows = [row for group in [*groups, pairs] for row in group]
+    for group in [*groups, pairs]:
+        rows += group
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
     for row in secondary:
         row["gain_p"] = row["gain_p_holm"]
-    main = next((group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_default"]), None)
-    if primary := next((row for row in rows if row["claim"] == "primary"), None):
-        lead = f"**{_sentence(primary, primary['name'], n)}** It is the primary comparison of the plan."
-    elif main is None:
+    primary = [row for row in rows if row["claim"] == "primary"]
+    main = [group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_default"]]
+    if primary:
+        lead = f"**{_sentence(primary[0], primary[0]['name'], n)}** It is the primary comparison of the plan."
+    elif not main:
         missing = "UT-ACA with the config's detector" if curve else "InfLLM"
         lead = f"**There is no verdict: this run decodes no point of {missing}.**"
     else:
-        one = max(main, key=lambda row: (row["n_points"], row["meets"]))
-        lead = f"**{_sentence(one, one['group'], n)}**"
+        deciding = max(main[0], key=lambda row: (row["n_points"], row["meets"]))
+        lead = f"**{_sentence(deciding, deciding['group'], n)}**"
         if controlled:
             lead += f" {_sentence(controlled[0], controlled[0]['name'], n)}"
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
@@ -143,13 +148,19 @@ class _Comparison:
         """Rows of a group: the mean of the points within InfLLM's range, if there are several, then each point."""
         name = " ".join(filter(None, [group[0].name, trigger_in_words(group[0], self.config)]))
         gains = [self._gain(point) for point in group]
-        rows = [self._row(point, of, self._claim_of(point.identity)) for point, of in zip(group, gains, strict=True)]
+        rows = []
+        for point, gain in zip(group, gains, strict=True):
+            rows.append(self._row(point, gain, self._claim_of(point.identity)))
+        # The mean is over the points within the range; over all points if none is.
         within = [place for place, row in enumerate(rows) if row["meets"]] or list(range(len(rows)))
         if len(within) > 1:
-            note = "" if len(within) == len(group) else "of the points within InfLLM's range"
-            mean = rows[0] | {"name": f"{name}, mean of {len(within)}", "setting": "mean", "n_points": len(within)}
-            mean |= dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
-            mean |= {"claim": "exploratory", "note": note, "meets": rows[within[0]]["meets"]}
+            mean = rows[0] | _NO_FIGURES
+            mean["name"] = f"{name}, mean of {len(within)}"
+            mean["setting"] = "mean"
+            mean["n_points"] = len(within)
+            mean["claim"] = "exploratory"
+            mean["note"] = "" if len(within) == len(group) else "of the points within InfLLM's range"
+            mean["meets"] = rows[within[0]]["meets"]
             _Gain.mean([gains[place] for place in within]).put(mean)
             rows.insert(0, mean)
         return [row | {"group": name} for row in rows]
@@ -158,49 +169,67 @@ class _Comparison:
         """Rows of the planned comparisons of two points' gains."""
         rows = []
         by_identity = {point.identity: point for point in points}
-        for planned in (comparison for comparison in self.config.plan.comparisons if comparison.over):
-            first, second = (by_identity.get(self._identity(label)) for label in planned)
+        for planned in self.config.plan.comparisons:
+            if not planned.over:
+                continue
+            first = by_identity.get(self._identity(planned.label))
+            second = by_identity.get(self._identity(planned.over))
             if first is None or second is None:
                 label = planned.label if first is None else planned.over
                 raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
             over = name_in_words(second, self.config)
-            rates = [100 * point.ratio(ROLLBACKS) for point in (first, second)]
             row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
-            row |= {"note": _expansions(*rates), "meets": True}
-            rows.append(row | {"name": f"{row['name']} over {over}", "over": over})
+            row["name"] = f"{row['name']} over {over}"
+            row["over"] = over
+            row["note"] = _expansions(100 * first.ratio(ROLLBACKS), 100 * second.ratio(ROLLBACKS))
+            row["meets"] = True
+            rows.append(row)
         return rows
 
     def controlled(self, points: Sequence[PointResult]) -> list[Row]:
         """UT-ACA's gain less that of its controls, as one row: the mean of its points within InfLLM's range."""
         ours = [point for point in points if point.decoder == schema.ADAPTIVE and self._is_default(point)]
-        pairs = [(point, control) for point in ours if (control := point.control(points))]
-        pairs = [pair for pair in pairs if self._comparable(*pair)]
+        pairs = []
+        for point in ours:
+            control = point.control(points)
+            if control and self._comparable(point, control):
+                pairs.append((point, control))
         if not pairs:
             return []
-        row = self._row(pairs[0][0], self._gain(pairs[0][0]), "exploratory")
-        row |= dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_p"), NAN)
+        first, _ = pairs[0]
+        row = self._row(first, self._gain(first), "exploratory") | _NO_FIGURES
         own_rate = fmean([point.ratio(ROLLBACKS) for point, _ in pairs])
         control_rate = fmean([control.ratio(ROLLBACKS) for _, control in pairs])
-        row |= {"name": f"{NAMES['methods']['utaca']} over {CONTROL}", "setting": "mean", "over": CONTROL}
-        row |= {"n_points": len(pairs), "note": _expansions(100 * own_rate, 100 * control_rate)}
+        row["name"] = f"{NAMES['methods']['utaca']} over {CONTROL}"
+        row["setting"] = "mean"
+        row["over"] = CONTROL
+        row["n_points"] = len(pairs)
+        row["note"] = _expansions(100 * own_rate, 100 * control_rate)
         _Gain.mean([self._gain(point) - self._gain(control) for point, control in pairs]).put(row)
         return [row]
 
     def _comparable(self, point: PointResult, control: PointResult) -> bool:
         """Whether a control expands about as often as the point, and InfLLM has points at the tokens of both."""
-        rate, of_control = (each.ratio(ROLLBACKS) for each in (point, control))
-        alike = max(rate, of_control) <= ALIKE * min(rate, of_control)
-        return alike and not any(self._beyond(each.ratio(MTOKENS)) for each in (point, control))
+        rate = point.ratio(ROLLBACKS)
+        control_rate = control.ratio(ROLLBACKS)
+        alike = max(rate, control_rate) <= ALIKE * min(rate, control_rate)
+        return alike and not self._beyond(point.ratio(MTOKENS)) and not self._beyond(control.ratio(MTOKENS))
 
     def _gain(self, point: PointResult) -> _Gain:
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
 
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
+        """The row of a point, with its ``gain``; ``meets`` says whether InfLLM has points at its number of tokens."""
         note = self._beyond(point.ratio(MTOKENS))
         row = identified(point, self.config)
         row["name"] = name_in_words(point, self.config)
-        row |= {"n_points": 1, "n_documents": len(point.documents), "claim": claim, "note": note, "over": ""}
-        row |= {"is_default": self._is_default(point), "meets": not (note or isnan(gain.accepted.value))}
+        row["n_points"] = 1
+        row["n_documents"] = len(point.documents)
+        row["claim"] = claim
+        row["note"] = note
+        row["over"] = ""
+        row["is_default"] = self._is_default(point)
+        row["meets"] = not (note or isnan(gain.accepted.value))
         for column in ("mtokens", "mtokens_with_tentative", "cas_pct"):
             row[column] = MEASURES[column].factor * point.ratio(MEASURES[column])
         row["infllm_cas_pct"] = 100 * self.curve.at(point).value
@@ -210,15 +239,20 @@ class _Comparison:
 
     def _identity(self, name: str) -> Identity | None:
         """The identity of the point that the config decodes under this name; None if there is no such point."""
-        points = (point for point in self.config.operating.values() if point.name == name)
-        return next((of_config(point, self.config).identity for point in points), None)
+        for point in self.config.operating.values():
+            if point.name == name:
+                return of_config(point, self.config).identity
+        return None
 
     def _claim_of(self, identity: Identity) -> Claim:
         """The plan's claim on a point's comparison with InfLLM."""
-        alone = (planned for planned in self.config.plan.comparisons if not planned.over)
-        return next((self._claim(one) for one in alone if self._identity(one.label) == identity), "exploratory")
+        for planned in self.config.plan.comparisons:
+            if not planned.over and self._identity(planned.label) == identity:
+                return self._claim(planned)
+        return "exploratory"
 
     def _claim(self, comparison: schema.Comparison) -> Claim:
+        """The claim on a comparison of the plan: its first one is primary, if it has a primary one."""
         plan = self.config.plan
         return "primary" if plan.primary and comparison == plan.comparisons[0] else "secondary"
 
@@ -248,16 +282,23 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
     The outcome holds for both counts, or the sentence says that it is one of accepted passes only.
     """
     what = _outcome(row, "gain_pct", n_documents)
-    who = name.replace(" over ", f" {what} ", 1) if row["over"] else f"{name} {what} InfLLM"
+    if row["over"]:
+        result = name.replace(" over ", f" {what} ", 1)
+        measure = "its gain on InfLLM"
+    else:
+        result = f"{name} {what} InfLLM"
+        measure = "its CAS"
     if _outcome(row, "gain_all_pct", n_documents) != what:
-        who += " by its accepted passes only"
-    few = f"{n_documents} document{'s' if n_documents > 1 else ''}" + (", too few to tell more" * (n_documents < FEW))
+        result += " by its accepted passes only"
+    documents = f"{n_documents} documents" if n_documents > 1 else f"{n_documents} document"
+    if n_documents < FEW:
+        documents += ", too few to tell more"
     where = "at equal tokens" if row["meets"] else "at the nearest of InfLLM's tokens, for none are equal"
-    where += f", on average over {row['n_points']} points" if row["n_points"] > 1 else ""
-    of = "its gain on InfLLM" if row["over"] else "its CAS"
+    if row["n_points"] > 1:
+        where += f", on average over {row['n_points']} points"
     gained = _in_points(row, "gain_pct")
     of_all = _in_points(row, "gain_all_pct")
-    return f"{who} on {few}: {where}, {of} differs by {gained}; with all passes counted, by {of_all}."
+    return f"{result} on {documents}: {where}, {measure} differs by {gained}; with all passes counted, by {of_all}."
 
 
 def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
