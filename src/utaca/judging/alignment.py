@@ -6,9 +6,10 @@ Rules of the alignment:
   full stop of the sentence. All other tokens are template tokens.
 * A template token has label 1. If the attribute or the person differs from the requested one, the label is 0 from the
   first character that differs up to the end of the attribute or the person's name.
-* A sentence may state a requested attribute out of turn: the name of the attribute is then 0, the value is compared
-  with the reference of that attribute, and the order continues after that attribute if it was still open. A sentence
-  about an attribute that was not requested counts for the attribute whose turn it was.
+* Each requested attribute has its turn, in their order. A sentence may state a requested attribute out of turn: the
+  name of the attribute is then 0, the value is compared with the reference of that attribute, and the order continues
+  after that attribute if it was still open. A sentence about an attribute that was not requested counts for the
+  attribute whose turn it was.
 * The labeller sees the sentence with the value, and so rejects a value of another person or attribute.
 * Sentences after the last requested sentence are 0 throughout.
 * Text outside the pattern is factual for the requested attribute that the text states, by the attribute's name or in
@@ -53,7 +54,10 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A factual part of an answer, the attribute whose reference judges it, and its sentence's start, in characters."""
+    """A factual part of an answer; offsets are character offsets in the answer.
+
+    The part is compared with the reference of ``attribute``. ``sentence`` is the start of the part's sentence.
+    """
 
     attribute: str
     start: int
@@ -63,7 +67,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Factual parts; ``wrong``, 1 per character that violates the pattern, else 0; whether the answer is complete."""
+    """An aligned answer: its factual parts, and for each character 1 if it violates the pattern, else 0 (``wrong``).
+
+    It is complete if it has every requested sentence with its full stop.
+    """
 
     parts: tuple[Stretch, ...]
     wrong: bytes
@@ -73,14 +80,14 @@ class Alignment:
 def sentences(answer: str, attributes: Sequence[str]) -> list[Sentence]:
     """The pattern sentences of an answer, about ``attributes`` or others, in order.
 
-    Text before the first one belongs to none.
-    A sentence lasts until the next one opens (so a value may contain full stops) or the answer ends.
+    A sentence lasts until the next pattern sentence opens (so a value may contain full stops) or the answer ends. Text
+    before the first sentence belongs to none.
     """
     named = "".join(f"(?i:{re.escape(name)})|" for name in sorted(attributes, key=len, reverse=True))
     openings = list(re.finditer(_OPENING % named, answer))
     result = []
     limits = [*(opening.start() for opening in openings[1:]), len(answer)]
-    # Without an opening there still is one limit.
+    # Without an opening there still is the end as a limit.
     for opening, limit in zip(openings, limits, strict=False):
         start = opening.start("attribute") - len("The ")
         person_start = opening.end()
@@ -116,12 +123,16 @@ def about(answer: str, attribute: str, person: str) -> Sentence | None:
 
 
 def _opening(attribute: str, person: str) -> str:
+    """The requested sentence up to its value."""
     return summary(attribute, person, "")[: -len(".")]
 
 
 def _common(stated: str, wanted: str) -> int:
     """Length of the common prefix in characters, ignoring case."""
-    return Prefix.similarity([*map(str.lower, stated)], [*map(str.lower, wanted)])  # İ is two characters in lower case.
+    # Character by character, because İ is two characters in lower case.
+    lower_stated = [character.lower() for character in stated]
+    lower_wanted = [character.lower() for character in wanted]
+    return Prefix.similarity(lower_stated, lower_wanted)
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
@@ -140,8 +151,9 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
         return sentence
     value = answer[sentence.value_start : sentence.end]
     for place, _ in stated_at(value, others):
-        if value[:place].rstrip().endswith((".", "!", "?")):
-            end = sentence.value_start + len(value[:place].rstrip()) - 1
+        before = value[:place].rstrip()
+        if before.endswith((".", "!", "?")):
+            end = sentence.value_start + len(before) - 1
             return replace(sentence, end=end, finished=end > sentence.value_start)
     return sentence
 
@@ -156,10 +168,14 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
     turn: str | None = attributes[0]
 
     def turn_after(attribute: str) -> str | None:
-        at = attributes.index(attribute)
-        return next((a for a in [*attributes[at + 1 :], *attributes[:at]] if a not in tried), None)
+        """The next attribute that no sentence has stated; None if all were stated."""
+        place = attributes.index(attribute)
+        in_turn = [*attributes[place + 1 :], *attributes[:place]]
+        still_open = [other for other in in_turn if other not in tried]
+        return still_open[0] if still_open else None
 
     def mark(start: int, stated: str, wanted: str) -> None:
+        """Mark a name that starts at ``start`` as wrong from the first character that is not the wanted one."""
         if stated.lower() != wanted.lower():
             offset = start + _common(stated, wanted)
             # If a name is only too short, the character after the name is the wrong one.
@@ -167,6 +183,7 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
             wrong[offset:end] = b"\x01" * (end - offset)
 
     def outside(start: int, end: int) -> None:
+        """Take the text [start, end), which has no pattern sentence, for statements in free words."""
         nonlocal turn
         text = answer[start:end].rstrip()
         if _MARKERS.fullmatch(text):
@@ -200,13 +217,15 @@ def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
         if subject not in tried:
             tried.add(subject)
             turn = turn_after(subject)
-        sentence = _without_others(answer, sentence, [attribute for attribute in attributes if attribute != subject])
+        others = [attribute for attribute in attributes if attribute != subject]
+        sentence = _without_others(answer, sentence, others)
         if number == len(pattern) - 1 and turn is not None:
             sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
         mark(sentence.start + len("The "), sentence.attribute, due)
         position = sentence.end
         if sentence.value_start is None:
-            rest = sentence.person_start + _common(answer[sentence.person_start : sentence.end], f"{person} is")
+            stated = answer[sentence.person_start : sentence.end]
+            rest = sentence.person_start + _common(stated, f"{person} is")
             if answer[rest : sentence.end].strip():
                 parts.append(Stretch(subject, rest, sentence.end, sentence.start))
             continue

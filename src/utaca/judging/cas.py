@@ -22,17 +22,22 @@ class Score(BaseModel, extra="forbid"):
 
 
 def _in_range(answer: Score) -> str | None:
-    return None if 0 <= answer.score <= 1 else f"must give a score between 0 and 1, but gave {answer.score}"
+    """What is wrong with an answer; None if its score is in [0, 1]."""
+    if 0 <= answer.score <= 1:
+        return None
+    return f"must give a score between 0 and 1, but gave {answer.score}"
 
 
 def extract(answer: str, attribute: str, person: str) -> str:
     """The part of an answer about one attribute: the value in the first pattern sentence about attribute and person.
 
-    Remarks after the value (an explanation, a source, another speaker's turn, a list) are left out, but a retraction of
-    the value is kept. If the answer has no such sentence, its sentences that state the attribute in free words are
-    returned; if there are none of these either, the whole answer, without surrounding space, for the judge to decide.
+    A pattern sentence is ``The {attribute} of {person} is {value}.`` (:mod:`utaca.judging.alignment`). Remarks after
+    the value (an explanation, a source, another speaker's turn, a list) are left out, but a retraction of the value is
+    kept. If the answer has no such sentence, its sentences that state the attribute in free words are returned; if
+    there are none of these either, the whole answer, without surrounding space, for the judge to decide.
     """
-    if sentence := about(answer, attribute, person):
+    sentence = about(answer, attribute, person)
+    if sentence:
         return without_remarks(answer[sentence.value_start : sentence.end].strip(), value=True)
     return in_free_words(answer, attribute) or answer.strip()
 
@@ -60,14 +65,18 @@ def score(
             prediction = extract(answer["text"], attribute, document["person"])
             judged = {"attribute": attribute, "prediction": prediction, "reference": reference}
             question = f"What is the {attribute} of {document['person']}?"
-            task = {"task": "score", "question": question} | judged
+            task = {"task": "score", "question": question, **judged}
             requests.append(Request(str(len(rows)), task, prompts.load(__name__), Score, _in_range))
-            row = {name: answer[name] for name in ("document", "split", "point")} | judged
-            match = string_match(prediction, reference)
-            rows.append(row | {"cas": None, "string_match": match, "reason": "", "failure": None})
+            row = {name: answer[name] for name in ("document", "split", "point")}
+            row |= judged
+            row["cas"] = None
+            row["string_match"] = string_match(prediction, reference)
+            row["reason"] = ""
+            row["failure"] = None
+            rows.append(row)
     replies = judge.ask(requests, "scores")
-    for key, kind in replies.failures.items():
-        rows[int(key)]["failure"] = kind
+    for key, failure in replies.failures.items():
+        rows[int(key)]["failure"] = failure
     for key, reply in replies.values.items():
         rows[int(key)].update(cas=reply.score, reason=reply.reason)
     return rows

@@ -155,21 +155,22 @@ def _label_template(
     end.settle(int(alignment.complete), TEMPLATE, reason)
     factual: dict[Stretch, list[Unit]] = {}
     for unit in units:
-        part = next((part for part in alignment.parts if unit.start < part.end and part.start < unit.end), None)
-        if part is not None:
-            factual.setdefault(part, []).append(unit)
+        overlapping = [part for part in alignment.parts if unit.start < part.end and part.start < unit.end]
+        if overlapping:
+            factual.setdefault(overlapping[0], []).append(unit)
         elif not unit.text or any(alignment.wrong[unit.start : unit.end]):
             unit.settle(HALLUCINATED, TEMPLATE, "strays from the sentence asked for")
         else:
             unit.settle(CORRECT, TEMPLATE, "")
-    return [
-        (part.attribute, answer[min(part.sentence, inside[0].start) : inside[-1].end], inside)
-        for part, inside in factual.items()
-    ]
+    result = []
+    for part, inside in factual.items():
+        start = min(part.sentence, inside[0].start)
+        result.append((part.attribute, answer[start : inside[-1].end], inside))
+    return result
 
 
 def answers_of(table: pa.Table) -> Answers:
-    """The tokens of a table, one dict each, in the order in which (document, budget) first appear."""
+    """The tokens of a table, each as a dict, by (document, budget) in the order in which these first appear."""
     answers: Answers = {}
     for token in table.to_pylist():
         answers.setdefault((token["document"], token["budget"]), []).append(token)
@@ -181,7 +182,10 @@ def answers_of(table: pa.Table) -> Answers:
 def _table_of(answers: Answers) -> pa.Table:
     """Labelled tokens as a table of schema "labels"."""
     fields = SCHEMAS["labels"]
-    rows = [{name: token[name] for name in fields.names} for tokens in answers.values() for token in tokens]
+    rows = []
+    for tokens in answers.values():
+        for token in tokens:
+            rows.append({name: token[name] for name in fields.names})
     return pa.Table.from_pylist(rows, schema=fields)
 
 
@@ -206,12 +210,14 @@ def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
 
 def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
     """The request for the labels of ``units``, with the prompt of a module, and the units."""
-    task = {**task, "tokens": [{"index": index, "text": unit.text} for index, unit in enumerate(units)]}
+    tokens = [{"index": index, "text": unit.text} for index, unit in enumerate(units)]
+    task = {**task, "tokens": tokens}
 
     def fault(answer: TokenLabels) -> str | None:
-        indices = [one.index for one in answer.labels]
-        wrong = f"must label each index from 0 to {len(units) - 1} once, but labelled {indices}"
-        return None if sorted(indices) == list(range(len(units))) else wrong
+        indices = [labelled.index for labelled in answer.labels]
+        if sorted(indices) == list(range(len(units))):
+            return None
+        return f"must label each index from 0 to {len(units) - 1} once, but labelled {indices}"
 
     return Request(key, task, prompts.load(module), TokenLabels, fault), units
 
@@ -224,5 +230,5 @@ def _ask(questions: Sequence[Question], labeller: Role) -> None:
             for unit in units:
                 unit.settle(None, "failed", replies.failures[request.key])
         else:
-            for one in replies.values[request.key].labels:
-                units[one.index].settle(one.label, "endpoint", one.reason)
+            for labelled in replies.values[request.key].labels:
+                units[labelled.index].settle(labelled.label, "endpoint", labelled.reason)

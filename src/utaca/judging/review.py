@@ -2,14 +2,14 @@
 Metrics Details" and "Uncertainty Label Construction and Verification").
 
 A page is one HTML file that needs no network: ``review.html``, filled by :mod:`utaca.pages` with items. An item has a
-heading, facts (attribute, value and the biography's sentence that states the value), and units (the tokens of an
-answer, or predictions), each of which gets a value from the person. A unit has the rows that it adds to the exported
-sheet, without the person's value and name, and the labeller's value if there is one.
+heading, facts (attribute, value and the biography's sentence that states the value), and units: the tokens of an
+answer, or predictions. The person gives each unit a value. A unit has the rows that it adds to the exported sheet,
+without the person's value and name, and the labeller's value if there is one.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from typing import Any
 
@@ -35,6 +35,8 @@ N_DOCUMENTS = 30
 _SECTIONS = {DOUBTFUL: "In doubt", RANDOM: "Drawn at random"}
 
 Row = Mapping[str, Any]
+_LabelledAnswer = tuple[Sequence[Row], Row]
+"""The tokens of an answer, by step, and the document that it is about."""
 
 
 def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Row]], run: str) -> str:
@@ -51,22 +53,39 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
     total = 0
     for split, table in tables.items():
         by_id = {document["id"]: document for document in documents[split]}
-        drawn = sorted(labels.answers_of(table).items(), key=lambda answer: draw(f"{split}/{answer[0]}"))
-        total += len(drawn)
-        if missing := [name for (name, _), _ in drawn if original(name) not in by_id]:
-            raise UserError(
-                f"document {missing[0]!r} has labels but is not in the documents of {split}; make both again"
-            )
-        answers = [(tokens, by_id[original(name)]) for (name, _), tokens in drawn]
+        of_table = labels.answers_of(table)
+        answers: list[_LabelledAnswer] = []
+        for key in sorted(of_table, key=lambda key: draw(f"{split}/{key}")):
+            name, _ = key
+            if original(name) not in by_id:
+                raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
+            answers.append((of_table[key], by_id[original(name)]))
+        total += len(answers)
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
-        # Without doubts: a person who read them would look closer at a part of the random sample.
-        items[RANDOM] += [_answer(split, RANDOM, *answer, []) for answer in answers[:n_random]]
-        rest = sorted(answers[n_random:], key=lambda answer: all(token["label"] is not None for token in answer[0]))
-        doubtful = (_answer(split, DOUBTFUL, *answer, reasons) for answer in rest if (reasons := doubts(*answer)))
-        items[DOUBTFUL] += islice(doubtful, N_DOUBTFUL)
-    both = [item for sample in items.values() for item in sorted(sample, key=lambda item: draw(item["place"]))]
+        for tokens, document in answers[:n_random]:
+            # Without doubts: a person who read them would look closer at a part of the random sample.
+            items[RANDOM].append(_answer(split, RANDOM, tokens, document, []))
+        # Answers with a token that the labeller left without a label come first.
+        rest = sorted(answers[n_random:], key=_all_labelled)
+        items[DOUBTFUL] += islice(_doubtful(split, rest), N_DOUBTFUL)
+    both: list[dict[str, Any]] = []
+    for of_sample in items.values():
+        both += sorted(of_sample, key=lambda item: draw(item["place"]))
     about = f"{len(both)} of {total} answers, {len(items[DOUBTFUL])} in doubt first. {run}"
     return _page("labels", "Token labels", about, labels.__name__, "label_corrections.csv", Correction, both)
+
+
+def _all_labelled(answer: _LabelledAnswer) -> bool:
+    tokens, _ = answer
+    return all(token["label"] is not None for token in tokens)
+
+
+def _doubtful(split: str, answers: Sequence[_LabelledAnswer]) -> Iterator[dict[str, Any]]:
+    """The items of those answers whose labels there is a reason to doubt."""
+    for tokens, document in answers:
+        reasons = doubts(tokens, document)
+        if reasons:
+            yield _answer(split, DOUBTFUL, tokens, document, reasons)
 
 
 def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
@@ -76,24 +95,26 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
     unfounded, and no doubt changes a label.
     """
     reasons: list[str] = []
-    if missing := sum(token["label"] is None for token in tokens):
-        reasons.append(f"the labeller failed: {missing} without a label")
+    n_missing = sum(token["label"] is None for token in tokens)
+    if n_missing:
+        reasons.append(f"the labeller failed: {n_missing} without a label")
     answer = "".join(token["text"] for token in tokens)
     values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     ends = list(accumulate(len(token["text"]) for token in tokens))
     for part in align(answer, document["person"], list(values)).parts:
         attribute = part.attribute
         value = values[part.attribute]
-        inside = [
-            token
-            for token, end in zip(tokens, ends, strict=True)
-            if token["text"] and end - len(token["text"]) < part.end and part.start < end
-        ]
+        inside = []
+        for token, end in zip(tokens, ends, strict=True):
+            start = end - len(token["text"])
+            if token["text"] and start < part.end and part.start < end:
+                inside.append(token)
         seen = {token["label"] for token in inside} - {None}
         if normalise(answer[part.start : part.end]) == normalise(value) and seen - {CORRECT}:
             reasons.append(f"the {attribute} is the reference, but is not labelled correct throughout")
         right = [token["text"].strip() for token in inside if token["label"] == CORRECT]
-        if foreign := [f"“{text}”" for text in right if bare(text) not in bare(value)]:
+        foreign = [f"“{text}”" for text in right if bare(text) not in bare(value)]
+        if foreign:
             reasons.append(f"labelled correct, but not in the {attribute}: {', '.join(foreign)}")
         elif len(seen) > 1:
             reasons.append(f"labels differ within the {attribute}")
@@ -101,21 +122,25 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
 
 
 def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reasons: list[str]) -> dict[str, Any]:
+    """The item of an answer in a ``sample`` (:data:`DOUBTFUL` or :data:`RANDOM`), with the reasons for doubt."""
     first = tokens[0]
     facts = document["facts"]
-    units = [
-        {
-            "text": token["text"],
-            "rows": [[split, *(token[name] for name in ("document", "budget", "step", "text", "label")), sample]],
-            "given": token["label"],
-            "source": token["source"],
-            "reason": token["reason"],
-        }
-        for token in tokens
-    ]
+    units = []
+    for token in tokens:
+        seen = [token[name] for name in ("document", "budget", "step", "text", "label")]
+        units.append(
+            {
+                "text": token["text"],
+                "rows": [[split, *seen, sample]],
+                "given": token["label"],
+                "source": token["source"],
+                "reason": token["reason"],
+            }
+        )
+    attributes = ", ".join(fact["attribute"] for fact in facts)
     return {
         "section": _SECTIONS[sample],
-        "entry": f"{', '.join(fact['attribute'] for fact in facts)} · {document['person']}",
+        "entry": f"{attributes} · {document['person']}",
         "heading": document["person"],
         "place": f"{split} · {first['document']} · budget {first['budget']}",
         "facts": [(fact["attribute"], fact["value"], sentence(document, fact["value"])) for fact in facts],
@@ -140,35 +165,41 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
     for row in scores:
         by_document.setdefault(row["document"], []).append(row)
     drawn = sample(by_document)
-    if missing := [name for name in drawn if name not in by_id]:
-        raise UserError(f"document {missing[0]!r} has scores but is not in the documents file; make both again")
-    items = [item for name in drawn for item in _questions(by_document[name], by_id[name])]
+    items: list[dict[str, Any]] = []
+    for name in drawn:
+        if name not in by_id:
+            raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+        items += _questions(by_document[name], by_id[name])
     about = f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}"
     return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", HumanScore, items)
 
 
 def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
-    """One question per attribute, in the order of ``rows``, with the predictions in shuffled order."""
+    """An item for each attribute, in the order of ``rows``, with the predictions in shuffled order."""
+    # The rows of each prediction, by attribute and reference.
     questions: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in rows:
         predictions = questions.setdefault((row["attribute"], row["reference"]), {})
         predictions.setdefault(row["prediction"], []).append(row)
-    shown = [name for name in columns(HumanScore) if name not in ("human", "annotator")]
-    return [
-        {
-            "section": document["person"],
-            "entry": attribute,
-            "heading": f"What is the {attribute} of {document['person']}?",
-            "place": "",
-            "facts": [(attribute, reference, sentence(document, reference))],
-            "units": [
-                {"text": text, "rows": [[row[name] for name in shown] for row in alike], "given": None}
-                for text, alike in sorted(predictions.items(), key=lambda pair: draw(f"{document['id']}/{pair[0]}"))
-            ],
-            "doubts": [],
-        }
-        for (attribute, reference), predictions in questions.items()
-    ]
+    exported = [name for name in columns(HumanScore) if name not in ("human", "annotator")]
+    items = []
+    for (attribute, reference), predictions in questions.items():
+        units = []
+        for text in sorted(predictions, key=lambda text: draw(f"{document['id']}/{text}")):
+            of_unit = [[row[name] for name in exported] for row in predictions[text]]
+            units.append({"text": text, "rows": of_unit, "given": None})
+        items.append(
+            {
+                "section": document["person"],
+                "entry": attribute,
+                "heading": f"What is the {attribute} of {document['person']}?",
+                "place": "",
+                "facts": [(attribute, reference, sentence(document, reference))],
+                "units": units,
+                "doubts": [],
+            }
+        )
+    return items
 
 
 def sample(documents: Iterable[str]) -> list[str]:
@@ -183,7 +214,15 @@ def draw(name: str) -> str:
 
 def _page(kind: str, title: str, about: str, module: str, file: str, entry: type, items: list[dict[str, Any]]) -> str:
     """The page of ``items`` with the instruction of a module's prompt; it exports entries as the sheet ``file``."""
-    page: dict[str, Any] = {"kind": kind, "title": title, "about": about, "file": file, "columns": columns(entry)}
-    page |= {"instruction": prompts.load(module).instruction, "items": items}
-    page["key"] = hashlib.sha256(json.dumps(page, sort_keys=True).encode()).hexdigest()[:16]
+    page: dict[str, Any] = {
+        "kind": kind,
+        "title": title,
+        "about": about,
+        "file": file,
+        "columns": columns(entry),
+        "instruction": prompts.load(module).instruction,
+        "items": items,
+    }
+    content = json.dumps(page, sort_keys=True)
+    page["key"] = hashlib.sha256(content.encode()).hexdigest()[:16]
     return fill(__package__, "review.html", page)

@@ -40,7 +40,7 @@ class Role:
         return answers
 
     def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
-        """Answer requests by the rules: answers are computed anew, not stored, and token counts are word counts."""
+        """Answer requests by the rules: answers are computed each time, not stored; counts of tokens are of words."""
         answers = Outcomes()
         with progress(total=len(requests), unit="request", desc=description) as bar:
             for request in requests:
@@ -52,8 +52,9 @@ class Role:
                     answers.failures[request.key] = failure
                 else:
                     answers.values[request.key] = value
+                asked = identity(self.endpoint, messages, shape(request.answer), request.prompt.version)
                 kept = {
-                    "request": digest(identity(self.endpoint, messages, shape(request.answer), request.prompt.version)),
+                    "request": digest(asked),
                     "prompt_tokens": sum(len(message["content"].split()) for message in messages),
                     "completion_tokens": len(json.dumps(answer, ensure_ascii=False).split()),
                 }

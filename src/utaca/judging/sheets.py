@@ -85,7 +85,9 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
     try:
         with opened(path, "export it from the review page again, or move it away", newline="") as file:
             reader = csv.DictReader(file, strict=True)
-            if missing := [name for name in wanted if name not in (reader.fieldnames or [])]:
+            header = reader.fieldnames or []
+            missing = [name for name in wanted if name not in header]
+            if missing:
                 raise UserError(
                     f"{path} has no column {missing[0]}; it needs {', '.join(wanted)}, separated by commas, as the "
                     "review page exports them"
@@ -96,8 +98,10 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
                 if None in row or None in row.values():
                     raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
                 # The page puts an apostrophe before text that begins with one, or that looks like a formula.
-                entry = kind(where=where, **{name: row[name].removeprefix("'") for name in wanted})
-                first = entries.setdefault((entry.split, *(getattr(entry, name) for name in kind.KEY)), entry)
+                cells = {name: row[name].removeprefix("'") for name in wanted}
+                entry = kind(where=where, **cells)
+                key = [getattr(entry, name) for name in kind.KEY]
+                first = entries.setdefault((entry.split, *key), entry)
                 if first is not entry:
                     earlier = first.where.rpartition(", ")[2]
                     raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
@@ -115,7 +119,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
     Raises :class:`UserError` if an entry matches none of the rows, or the row differs from what the person saw.
     """
-    mend = (
+    advice = (
         "the sheet was made for another run, or a spreadsheet changed the cell: export it from this run's review page, "
         "and have a spreadsheet take all columns for text, or move it away"
     )
@@ -123,14 +127,15 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
     by_key = {tuple(row[name] for name in key): row for row in rows}
     pairs = []
     for entry in sheet:
-        row = by_key.get(tuple(getattr(entry, name) for name in key))
-        what = f"{entry.where}: " + ", ".join(f"{name} {getattr(entry, name)!r}" for name in key)
+        of_entry = {name: getattr(entry, name) for name in key}
+        row = by_key.get(tuple(of_entry.values()))
+        what = f"{entry.where}: " + ", ".join(f"{name} {value!r}" for name, value in of_entry.items())
         if row is None:
-            raise UserError(f"{what} is not in this run; {mend}")
+            raise UserError(f"{what} is not in this run; {advice}")
         for column in entry.SEEN:
             seen = getattr(entry, column)
             if row[column] != seen:
-                raise UserError(f"{what} has the {column} {row[column]!r} in this run, not {seen!r}; {mend}")
+                raise UserError(f"{what} has the {column} {row[column]!r} in this run, not {seen!r}; {advice}")
         pairs.append((entry, row))
     return pairs
 
@@ -142,7 +147,8 @@ def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Tab
     :class:`UserError` as :func:`matched` does.
     """
     rows = labels.to_pylist()
-    for correction, row in matched(rows, [correction for correction in sheet if correction.split == split]):
+    of_split = [correction for correction in sheet if correction.split == split]
+    for correction, row in matched(rows, of_split):
         if correction.human != correction.label:
             before = "unlabelled" if correction.label is None else correction.label
             row.update(label=correction.human, source="person", reason=f"{correction.annotator}; was {before}")

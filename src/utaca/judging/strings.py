@@ -29,4 +29,6 @@ def string_match(prediction: str, reference: str) -> float:
     The paper prints a string-based score ("Str") without saying how it is computed; the usual F1 of extractive
     question answering is used here, so this column compares operating points with each other, not with the paper.
     """
-    return 1.0 if not normalise(prediction) and not normalise(reference) else token_f1(prediction, reference)
+    if not normalise(prediction) and not normalise(reference):
+        return 1.0
+    return token_f1(prediction, reference)

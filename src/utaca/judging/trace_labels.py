@@ -16,7 +16,7 @@ them, as part of whole answers (:func:`utaca.judging.labels.label`).
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -27,9 +27,9 @@ from utaca.judging.roles import Role
 from utaca.records import SCHEMAS
 
 COLUMNS = [
-    *("document", "point", "step", "token", "text", "rolled_back"),
-    *("tentative_token", "tentative_k", "p_hallucinated", "p_correct", "p_unknown"),
-]
+    "document", "point", "step", "token", "text", "rolled_back",
+    "tentative_token", "tentative_k", "p_hallucinated", "p_correct", "p_unknown",
+]  # fmt: skip
 """Columns of the traces that :func:`label_traces` needs."""
 
 _OF_ANSWER = ("document", "split", "point", "budget", "policy", "detector", "seed")
@@ -38,8 +38,20 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 _UNREADABLE = {"label": None, "source": "failed", "reason": "a part of a character, whose rest was not decoded"}
 
 Row = Mapping[str, Any]
-# Token and text of every step, and whether the last token ends the answer.
 Text = tuple[tuple[tuple[int, str], ...], bool]
+"""A text to label: token and text of every step, and whether the last token ends the answer."""
+
+
+class _Judged(NamedTuple):
+    """A judged token: its ``row`` so far, the token whose label the row gets, and the token that was accepted.
+
+    ``labelled`` and ``accepted`` are as :func:`utaca.judging.labels.label_tokens` takes tokens; it labels them in
+    place.
+    """
+
+    row: dict[str, Any]
+    labelled: dict[str, Any]
+    accepted: dict[str, Any]
 
 
 def label_traces(
@@ -64,8 +76,7 @@ def label_traces(
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
     texts: dict[tuple[str, Text], list[dict[str, Any]]] = {}
-    # Each row, the token whose label the row gets, and the accepted token.
-    rows: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = []
+    judged: list[_Judged] = []
     for answer in answers:
         name = answer["document"]
         trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
@@ -84,38 +95,55 @@ def label_traces(
             whole = (accepted, answer["finish"] == "eos")
             kept = texts.setdefault((name, whole), _tokens(whole))[step]
             piece = row["text"]
-            label = kept
+            labelled = kept
             if replaced:
                 piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
-                label = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
-            judged = {name: answer[name] for name in _OF_ANSWER} | {name: row[name] for name in _OF_TOKEN}
-            judged |= {"token": row["tentative_token"], "text": piece, "k": row["tentative_k"]}
-            rows.append((judged | {"uncertain": row["rolled_back"], "replaced": replaced}, label, kept))
+                labelled = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
+            result = {column: answer[column] for column in _OF_ANSWER}
+            result |= {column: row[column] for column in _OF_TOKEN}
+            result["token"] = row["tentative_token"]
+            result["text"] = piece
+            result["k"] = row["tentative_k"]
+            result["uncertain"] = row["rolled_back"]
+            result["replaced"] = replaced
+            judged.append(_Judged(result, labelled, kept))
 
     if texts:
-        # The number tells the texts of a document apart.
+        # The number distinguishes the texts of a document.
         numbered = {(name, number): tokens for number, ((name, _), tokens) in enumerate(texts.items())}
         label_tokens(numbered, by_id.values(), labeller)
-    # Texts that begin alike cause identical requests for their common sentences.
-    used = {tuple(answer["request"] for answer in item["answers"]) or item["item"]: item for item in labeller.used}
-    labeller.used[:] = used.values()
-    labelled = [
-        row | {name: token[name] for name in ("label", "source", "reason")} | {"accepted_label": kept["label"]}
-        for row, token, kept in rows
-    ]
-    return pa.Table.from_pylist(labelled, schema=SCHEMAS["trace_labels"])
+    _drop_repeated(labeller)
+    for result, labelled, kept in judged:
+        for column in ("label", "source", "reason"):
+            result[column] = labelled[column]
+        result["accepted_label"] = kept["label"]
+    return pa.Table.from_pylist([token.row for token in judged], schema=SCHEMAS["trace_labels"])
+
+
+def _drop_repeated(labeller: Role) -> None:
+    """Keep each request of the labeller once: texts that begin alike have common sentences."""
+    by_requests: dict[Any, dict[str, Any]] = {}
+    for item in labeller.used:
+        requests = tuple(answer["request"] for answer in item["answers"])
+        by_requests[requests or item["item"]] = item
+    labeller.used[:] = by_requests.values()
 
 
 def _cut(
     before: tuple[tuple[int, str], ...], token: int, document: Row, decode: Callable[[Sequence[int]], str]
 ) -> tuple[str, Text | None]:
-    """The text of ``token`` after the tokens ``before``, and the answer up to it; None if it is part of a character."""
+    """The text of ``token`` after the tokens ``before``, and the answer up to it to be labelled.
+
+    The answer is None if the token is part of a character.
+    """
     whole = decode([*(number for number, _ in before), token])
     if whole.endswith("�"):
         return "", None
-    piece = whole[sum(len(text) for _, text in before) :]
+    start = sum(len(text) for _, text in before)
+    piece = whole[start:]
     tokens = (*before, (token, piece))
-    if piece and (rest := _rest_of_word(whole, document)):
+    rest = _rest_of_word(whole, document) if piece else ""
+    if rest:
         tokens = (*tokens, (token, rest))
     return piece, (tokens, not piece)
 
@@ -132,7 +160,10 @@ def _rest_of_word(answer: str, document: Row) -> str:
     begun = words[-1] if words else ""
     if begun in [word.lower() for word in reference] or not value.endswith(begun):
         return ""
-    return next((word[len(begun) :] for word in reference if word.lower().startswith(begun)), "")
+    for word in reference:
+        if word.lower().startswith(begun):
+            return word[len(begun) :]
+    return ""
 
 
 def _tokens(text: Text) -> list[dict[str, Any]]:

@@ -37,24 +37,30 @@ def write_narratives(
     :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
     """
     requests = []
-    told = {}
+    requested = {}
     for key, person, facts in biographies:
-        told[key] = person, facts
+        requested[key] = person, facts
         pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]
         task = {"task": "biography", "person": person, "facts": pairs}
         requests.append(Request(key, task, prompts.load(__name__), Narrative, partial(_fault, person, facts)))
     replies = writer.ask(requests, "biographies")
     if replies.failures:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(Counter(replies.failures.values()).items()))
+        counts = Counter(replies.failures.values())
+        kinds = ", ".join(f"{count} {failure}" for failure, count in sorted(counts.items()))
         name = f"{writer.endpoint.name} (model {writer.endpoint.model})"
         raise UserError(
             f"the writer endpoint {name} failed to write {len(replies.failures)} of {len(requests)} biographies "
             f"({kinds}); raise its attempts or use another writer: what it wrote is kept"
         )
-    return {key: _written(*told[key], answer) for key, answer in replies.values.items()}
+    written = {}
+    for key, narrative in replies.values.items():
+        person, facts = requested[key]
+        written[key] = _written(person, facts, narrative)
+    return written
 
 
 def _written(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> Written:
+    """The narrative's sentences without surrounding space, and the places of the facts that it states."""
     sentences = [sentence.strip() for sentence in narrative.sentences]
     places = passages(" ".join(sentences), person, facts)
     stated = [{"attribute": name, "start": start, "end": end} for name, (start, end) in places.items()]
@@ -62,6 +68,7 @@ def _written(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative
 
 
 def _fault(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> str | None:
+    """What is wrong with a narrative, for the writer to correct; None if nothing is."""
     written = _written(person, facts, narrative)
     if not all(written.sentences):
         return "must have no empty sentence"
@@ -69,8 +76,6 @@ def _fault(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) 
         return f"must name {person} in full"
     stated = {place["attribute"] for place in written.stated}
     missing = [f"{attribute}: {value}" for attribute, value in facts if attribute not in stated]
-    return (
-        f"must state each of these facts, in the form given here or a usual one: {'; '.join(missing)}"
-        if missing
-        else None
-    )
+    if missing:
+        return f"must state each of these facts, in the form given here or a usual one: {'; '.join(missing)}"
+    return None

@@ -1,4 +1,7 @@
-"""Dates in texts, whatever their notation and language, whole or in part."""
+"""Dates in texts, whatever their notation and language, whole or in part.
+
+A date may have several readings: 03/04/1980 is in March or in April.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import re
 from calendar import month_name, monthrange
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
+from itertools import chain, product
 
 from babel import Locale
 from dateutil import parser
@@ -51,13 +54,16 @@ class Date:
 
     def same(self, other: Date) -> bool:
         """Whether two dates are the same day; if both have two readings, both are read in the same order."""
-        return any(one[1:] == another[1:] and same_year(one[0], another[0]) for one, another in self.pairs(other))
+        for (year, *day), (other_year, *other_day) in self.pairs(other):
+            if day == other_day and same_year(year, other_year):
+                return True
+        return False
 
     def pairs(self, other: Date) -> list[tuple[Reading, Reading]]:
         """The pairs of readings to compare: in the same order if both dates have two readings, else all pairs."""
         if len(self.readings) == len(other.readings) == 2:
             return list(zip(self.readings, other.readings, strict=True))
-        return [(one, another) for one in self.readings for another in other.readings]
+        return list(product(self.readings, other.readings))
 
 
 def same_year(left: int, right: int) -> bool:
@@ -72,20 +78,30 @@ def dates(text: str) -> list[Date]:
         span = match.span()
         year = "year" if match["year"] else "short"
         month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
-        reading = int(match[year]), month, int(match["day"])
-        if not (1 <= month <= 12 and 1 <= reading[2] <= monthrange(2000, month)[1]):
+        day = int(match["day"])
+        if not 1 <= month <= 12 or not 1 <= day <= _days_of(month):
             continue
+        reading = int(match[year]), month, day
         if span in by_span:
-            by_span[span] = replace(by_span[span], readings=tuple(dict.fromkeys((*by_span[span].readings, reading))))
-        elif not any(span[0] < end and start < span[1] for start, end in by_span):
+            readings = dict.fromkeys([*by_span[span].readings, reading])
+            by_span[span] = replace(by_span[span], readings=tuple(readings))
+        elif not any(match.start() < end and start < match.end() for start, end in by_span):
             by_span[span] = Date(span, (reading,), (match.span(year), match.span("month"), match.span("day")))
     return [by_span[span] for span in sorted(by_span)]
+
+
+def _days_of(month: int) -> int:
+    """The number of days that a month may have."""
+    _, days = monthrange(2000, month)
+    return days
 
 
 @functools.cache
 def expected(value: str, attribute: str) -> Date | None:
     """The date of a reference value; None if the value is no date, or a code, which may look like a date."""
-    return None if names.is_group(names.group(attribute), "of codes") else whole_date(in_figures(value))
+    if names.is_group(names.group(attribute), "of codes"):
+        return None
+    return whole_date(in_figures(value))
 
 
 def whole_date(text: str) -> Date | None:
@@ -108,7 +124,8 @@ def of_event(text: str, attribute: str) -> str:
     """The parts of a text that date the event of an attribute (such as birth); the whole text if no part does."""
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
-    return ". ".join(part for part in parts if event.search(part) and dates(in_figures(part))) or text
+    dating = [part for part in parts if event.search(part) and dates(in_figures(part))]
+    return ". ".join(dating) or text
 
 
 def in_figures(text: str) -> str:
@@ -124,12 +141,15 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
     for date, written in names.table()["days"].items():
         month, day = map(int, date.split("-"))
         days |= dict.fromkeys(written, f"{day} {month_name[month]}")
-    any_of = "|".join(re.escape(name) for name in sorted(days, key=len)[::-1]).replace("'", "['’]?")
+    longest_first = sorted(days, key=len)[::-1]
+    any_of = "|".join(re.escape(name) for name in longest_first).replace("'", "['’]?")
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
-    return re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE), {_key(name): day for name, day in days.items()}
+    pattern = re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
+    return pattern, {_key(name): day for name, day in days.items()}
 
 
 def _key(name: str) -> str:
+    """The name of a day without case, punctuation and the spelling of "Saint", which a text may write otherwise."""
     return names.bare(name).replace("saint", "st")
 
 
@@ -142,13 +162,19 @@ def agreement(text: str, expected: Date) -> float:
     matches = dates(text)
     if not matches:
         return _partial(text, expected)
-    if len(matches) > 1 and re.search(r"\b(?:between|from)\b|\d\s*-\s*$", text[: matches[1].span[0]], re.IGNORECASE):
-        return 0.0
-    different = [date for i, date in enumerate(matches) if not any(date.same(earlier) for earlier in matches[:i])]
+    if len(matches) > 1:
+        before_second = text[: matches[1].span[0]]
+        if re.search(r"\b(?:between|from)\b|\d\s*-\s*$", before_second, re.IGNORECASE):
+            return 0.0
+    different: list[Date] = []
+    for place, date in enumerate(matches):
+        if not any(date.same(earlier) for earlier in matches[:place]):
+            different.append(date)
     return sum(date.same(expected) for date in different) / len(different)
 
 
 def _partial(text: str, expected: Date) -> float:
+    """The share of a date that a text without a full date gets right; a decade counts a fifth."""
     decade = _DECADE.search(text)
     named = _named(_DECADE.sub(" ", text))
     if not (any(named) or decade):
@@ -156,10 +182,17 @@ def _partial(text: str, expected: Date) -> float:
 
     def agrees(reading: Reading) -> bool:
         year, month, day = reading
-        return (not named[0] or same_year(named[0], year)) and named[1] in (0, month) and named[2] in (0, day)
+        named_year, named_month, named_day = named
+        is_year = not named_year or same_year(named_year, year)
+        return is_year and named_month in (0, month) and named_day in (0, day)
 
-    other = decade and expected.readings[0][0] // 10 != int(decade[1])
-    return 0.0 if other or not any(map(agrees, expected.readings)) else max(sum(map(bool, named)) / 3, 0.2)
+    expected_year = expected.readings[0][0]
+    if decade and expected_year // 10 != int(decade[1]):
+        return 0.0
+    if not any(map(agrees, expected.readings)):
+        return 0.0
+    n_named = sum(map(bool, named))
+    return max(n_named / 3, 0.2)
 
 
 class _Months(parser.parserinfo):
@@ -176,17 +209,19 @@ class _Months(parser.parserinfo):
 
 def _named(text: str) -> Reading:
     """Year, month and day that a text names, 0 for each that it does not."""
+    reader = parser.parser(_Months())
     try:
         # The parser takes a part that the text does not name from the default, so such a part differs in the results.
-        first, second = (
-            parser.parser(_Months()).parse(text, fuzzy=True, default=default).timetuple()[:3]
-            for default in (datetime(1904, 1, 1), datetime(1908, 3, 2))
-        )
+        first = reader.parse(text, fuzzy=True, default=datetime(1904, 1, 1))
+        second = reader.parse(text, fuzzy=True, default=datetime(1908, 3, 2))
     except (ValueError, OverflowError):
         return 0, 0, 0
-    year, month, day = (one if one == other else 0 for one, other in zip(first, second, strict=True))
-    # A number by itself is no day.
-    return year, month, 0 if day and not month and _DAY_ALONE.search(text) else day
+    year = first.year if first.year == second.year else 0
+    month = first.month if first.month == second.month else 0
+    day = first.day if first.day == second.day else 0
+    if day and not month and _DAY_ALONE.search(text):
+        day = 0  # A number without a month is no day.
+    return year, month, day
 
 
 @functools.cache
@@ -201,11 +236,12 @@ def _calendar(of: str) -> dict[str, int]:
 
     If two languages use a word for different months, as Czech and Croatian do, the language listed first prevails.
     """
-    return {
-        names.fold(written).strip(". "): number
-        for language in reversed(names.table()["languages"]["months"].split())
-        for forms in getattr(Locale.parse(language), of).values()
-        for width in ("abbreviated", "wide")
-        for number, name in forms[width].items()
-        for written in (f"ב{name}", names.digraphs(name), name)  # The first: Hebrew "in May".
-    }
+    numbered: dict[str, int] = {}
+    languages = names.table()["languages"]["months"].split()
+    for language in reversed(languages):
+        for forms in getattr(Locale.parse(language), of).values():
+            for number, name in [*forms["abbreviated"].items(), *forms["wide"].items()]:
+                in_hebrew = f"ב{name}"  # "in May"
+                for written in (in_hebrew, names.digraphs(name), name):
+                    numbered[names.fold(written).strip(". ")] = number
+    return numbered

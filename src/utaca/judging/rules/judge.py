@@ -1,17 +1,17 @@
 """Conceptual accuracy by rules: does a prediction mean the reference value, whatever its surface?
 
-Rules in order: the same value; an abstention or a negation; then by the kind of the value: dates as dates, numbers
-and codes by their characters, places by name and region, anything else by its words with aliases, initialisms, legal
-forms and paraphrases taken into account. If only a part of a value is right, the score is the share of that part, at
-most a half for names. A misspelling costs a quarter of the score, but the misspelt word must not be another word or
-name. Source of the score's definition: paper, appendix on CAS.
+Rules in order: the same value; an abstention or a negation; then by the kind of the value. Dates are compared as
+dates, numbers and codes by their characters, and places by name and region. All other values are compared by their
+words, with aliases, initialisms, legal forms and paraphrases taken into account. If only a part of a value is right,
+the score is the share of that part, at most a half for names. A misspelling costs a quarter of the score, but the
+misspelt word must not be another word or name. Source of the score's definition: paper, appendix on CAS.
 """
 
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise, takewhile
+from itertools import chain, groupby, pairwise, takewhile
 
 from utaca.judging.rules import dates, names, numbers, statements
 from utaca.judging.rules.names import BRACKET, BREAK, STOP
@@ -59,14 +59,16 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     text = ". ".join(claim for claim, _ in claims)
     share, reason = _agreement(text, reference, attribute, question)
     by_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
-    mended = names.corrected(text, reference) if by_words and share < _MISSPELT else text
-    if mended != text:
-        share, reason = _agreement(mended, reference, attribute, question)
+    corrected = names.corrected(text, reference) if by_words and share < _MISSPELT else text
+    if corrected != text:
+        share, reason = _agreement(corrected, reference, attribute, question)
         share = share * _MISSPELT
         reason = f"misspelt; {reason}"
     if share < 1 and statements.ABSTENTION.search(text):
         return 0.0, "abstains"
-    return (share / 2, f"a guess; {reason}") if any(guess for _, guess in claims) else (share, reason)
+    if any(is_guess for _, is_guess in claims):
+        return share / 2, f"a guess; {reason}"
+    return share, reason
 
 
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
@@ -79,56 +81,76 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
         return True
     kind = names.group(attribute)
     if names.is_group(kind, "of codes") or reference.strip().isdecimal():
-        return _BARE_CODE.fullmatch(prediction.strip()) is not None and _by_character(prediction, reference, kind) == 1
+        is_bare = _BARE_CODE.fullmatch(prediction.strip()) is not None
+        return is_bare and _by_character(prediction, reference, kind) == 1
     return names.alike(prediction, reference, kind)
 
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
+    """Score in [0, 1] of what a text asserts, by the kind of the reference, and the reason for the score."""
     kind = names.group(attribute)
     expected = dates.expected(reference, attribute)
     if expected is not None:
         share = dates.agreement(dates.of_event(text, attribute), expected)
-        return share, "the same date" if share == 1 else "part of the date" if share else "another date or none"
+        return share, _reason(share, "the same date", "part of the date", "another date or none")
     if names.is_group(kind, "of codes") or reference.strip().isdecimal():
         share = _by_character(text, reference, kind)
-        return share, "the same value" if share == 1 else "part of the value" if share else "another value"
-    excluded = frozenset([*names.words(question.partition(f"{attribute} of ")[2]), *names.tokens(attribute, kind)])
+        return share, _reason(share, "the same value", "part of the value", "another value")
+    _, _, person = question.partition(f"{attribute} of ")
+    question_words = frozenset([*names.words(person), *names.tokens(attribute, kind)])
     text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
-    return _Names(kind, excluded).agreement(text, reference)
+    return _Names(kind, question_words).agreement(text, reference)
+
+
+def _reason(share: float, whole: str, part: str, none: str) -> str:
+    """The reason for a score of 1, between 0 and 1, or 0."""
+    if share == 1:
+        return whole
+    return part if share else none
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
+    """Score in [0, 1] of a text, if the reference is a number or a code."""
     if kind in _ADDRESSES:
         # The signs of an address may be written out: at, dot.
-        signs = statements.pattern("dot").sub(".", statements.pattern("at").sub("@", text))
-        matches, wanted = ({*_ADDRESSES[kind].findall(part.lower())} for part in (signs, reference))
+        with_signs = statements.pattern("at").sub("@", text)
+        with_signs = statements.pattern("dot").sub(".", with_signs)
+        matches = set(_ADDRESSES[kind].findall(with_signs.lower()))
+        wanted = set(_ADDRESSES[kind].findall(reference.lower()))
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
         return len(matches & wanted) / max(len(matches), 1)
     if kind == "phone":
-        return max((_phone(matches[0], reference) for matches in _PHONE.finditer(text)), default=0.0)
+        scores = [_phone(phone[0], reference) for phone in _PHONE.finditer(text)]
+        return max(scores, default=0.0)
     if reference.strip().isdecimal():
         if statements.pattern("range").search(text):
             return 0.0
-        matches = dict.fromkeys(numbers.numbers(text))
-        return (float(reference) in matches) / max(len(matches), 1)
+        stated = set(numbers.numbers(text))
+        return (float(reference) in stated) / max(len(stated), 1)
     # The reference between word boundaries, spaces and punctuation aside.
-    wanted = r"[\W_]*".join(names.bare(reference))
-    return float(re.search(rf"(?<![^\W_]){wanted}(?![^\W_])", names.fold(text)) is not None)
+    characters = r"[\W_]*".join(names.bare(reference))
+    return float(re.search(rf"(?<![^\W_]){characters}(?![^\W_])", names.fold(text)) is not None)
 
 
 def _phone(phone: str, reference: str) -> float:
-    extension, reference_extension = (_EXTENSION.findall(number) for number in (phone, reference))
+    """Score in [0, 1] of a phone number, which may have the country's code where the reference has none."""
+    extension = _EXTENSION.findall(phone)
+    reference_extension = _EXTENSION.findall(reference)
     if extension and reference_extension and extension != reference_extension:
         return 0.0
     share = 1.0 if extension == reference_extension else _WITHOUT_EXTENSION
-    (digits, abroad), (wanted, wanted_abroad) = (_digits(_EXTENSION.sub("", number)) for number in (phone, reference))
-    if digits != wanted:
-        whole, national = (digits, wanted) if abroad else (wanted, digits)
-        national = national.removeprefix("0")
-        if abroad == wanted_abroad or not whole.endswith(national) or not 1 <= len(whole) - len(national) <= 3:
-            return share * _PART if wanted.endswith(digits) and len(digits) >= 6 else 0.0
-    return share
+    digits, abroad = _digits(_EXTENSION.sub("", phone))
+    wanted, wanted_abroad = _digits(_EXTENSION.sub("", reference))
+    if digits == wanted:
+        return share
+    whole, national = (digits, wanted) if abroad else (wanted, digits)
+    national = national.removeprefix("0")
+    length_of_code = len(whole) - len(national)
+    if abroad != wanted_abroad and whole.endswith(national) and 1 <= length_of_code <= 3:
+        return share
+    is_end = wanted.endswith(digits) and len(digits) >= 6
+    return share * _PART if is_end else 0.0
 
 
 def _digits(phone: str) -> tuple[str, bool]:
@@ -136,7 +158,8 @@ def _digits(phone: str) -> tuple[str, bool]:
     digits = re.sub(r"\D", "", phone.replace("(0)", ""))
     if digits.startswith("00"):
         return digits[2:], True
-    return digits, phone.lstrip(" (").startswith("+") or (len(digits) == 11 and digits.startswith("1"))
+    is_north_american = len(digits) == 11 and digits.startswith("1")
+    return digits, is_north_american or phone.lstrip(" (").startswith("+")
 
 
 @dataclass(frozen=True)
@@ -161,57 +184,69 @@ class _Names:
         extended = [self._extended(words, window, name) for window in matched]
         share = len(matched) / len(parts)
         if any(extended) and not names.paraphrases(words, name, self.kind):
-            more = {word for words in extended for word in words}
-            narrowed = names.is_group(self.kind, "narrowed by a word") and not more & names.listed(
-                "modifiers", self.kind
-            )
-            return (_PART * share, "the reference, narrowed") if narrowed else (0.0, "a longer name")
+            further = set(chain.from_iterable(extended))
+            modifiers = names.listed("modifiers", self.kind)
+            if names.is_group(self.kind, "narrowed by a word") and further.isdisjoint(modifiers):
+                return _PART * share, "the reference, narrowed"
+            return 0.0, "a longer name"
         last = max(last for _, last in matched)
         stated, end = names.regions_after(words, last, self.kind)
         if not names.compatible(stated, regions) or (regions and not stated and self._elsewhere(words, last)):
             return _WRONG_REGION, ANOTHER_REGION
-        share = len(matched) / (len(parts) + self._others(words, [*matched, (end, end)], name))
+        n_others = self._others(words, [*matched, (end, end)], name)
+        share = len(matched) / (len(parts) + n_others)
         return (1.0, CONTAINED) if share == 1 else (share, "one of several values")
 
     def _parts(self, name: list[str]) -> list[list[str]]:
-        parted = groupby(name, lambda token: token == "and" and names.is_group(self.kind, "of one thing or more"))
+        """The content words of each value that "and" separates in a name; of the whole name if "and" belongs to it."""
+        has_parts = names.is_group(self.kind, "of one thing or more")
+        parted = groupby(name, lambda token: has_parts and token == "and")
         return [names.content(part, self.kind) for separates, part in parted if not separates]
 
     def _window(self, words: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
         """Indices of the first and last word that name ``wanted``, if possible not within a longer name; or None."""
         skipped = names.skipped(self.kind)
-        short = {names.fold(w).replace(".", "") for w in re.findall(r"[^\s,;()]+", text) if names.initialism(w, wanted)}
-        places = [i for i, token in enumerate(words) if token not in skipped or token in short or token in wanted]
+        written = re.findall(r"[^\s,;()]+", text)
+        short = {names.fold(word).replace(".", "") for word in written if names.initialism(word, wanted)}
+        places = []
+        for place, token in enumerate(words):
+            if token not in skipped or token in short or token in wanted:
+                places.append(place)
         letters = reference.strip(" .").replace(".", "")
         windows: list[tuple[int, int]] = []
         for first in range(len(places)):
             for length in {len(wanted) - 1, len(wanted), len(wanted) + 1, 1, len(letters)}:
                 if not 0 < length <= len(places) - first:
                     continue
-                piece = [words[i] for i in places[first : first + length]]
-                if (
-                    names.same(piece, wanted, self.kind)
-                    or (length == 1 and piece[0] in short)
-                    # Two initials match too easily by chance.
-                    or (length == len(letters) > 2 and names.initialism(letters, piece))
-                ):
+                piece = [words[place] for place in places[first : first + length]]
+                is_short = length == 1 and piece[0] in short
+                # Two initials match too easily by chance.
+                is_long = length == len(letters) > 2 and names.initialism(letters, piece)
+                if is_short or is_long or names.same(piece, wanted, self.kind):
                     windows.append((places[first], places[first + length - 1]))
-        return min(windows, key=lambda window: (bool(self._extended(words, window, wanted)), window), default=None)
+
+        def order(window: tuple[int, int]) -> tuple[bool, tuple[int, int]]:
+            return bool(self._extended(words, window, wanted)), window
+
+        return min(windows, key=order, default=None)
 
     def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
         """The words next to a name (first and last index ``window``) that make it another, longer name."""
         first, last = window
 
-        def neighbour(words: list[str]) -> list[str]:
-            place = 1 if len(words) > 1 and words[0] in names.listed("binding") else 0
-            return [word for word in words[place : place + 1] if self._names(word, name)]
+        def neighbour(nearest: list[str]) -> list[str]:
+            """The next word that can be part of a name, past a word that binds; empty if there is none."""
+            place = 1 if len(nearest) > 1 and nearest[0] in names.listed("binding") else 0
+            return [word for word in nearest[place : place + 1] if self._names(word, name)]
 
-        rest = words[last + 1 : last + 3]
-        if names.region_at(words, last + 1, self.kind)[1]:
-            rest = []
-        elif self.kind == "place" and rest[:1] == ["city"]:
+        before = words[max(first - 2, 0) : first][::-1]
+        after = words[last + 1 : last + 3]
+        _, length_of_region = names.region_at(words, last + 1, self.kind)
+        if length_of_region:
+            after = []
+        elif self.kind == "place" and after[:1] == ["city"]:
             return ["city"]
-        return neighbour(words[max(first - 2, 0) : first][::-1]) + neighbour(rest)
+        return neighbour(before) + neighbour(after)
 
     def _names(self, token: str, name: Sequence[str]) -> bool:
         """Whether a word can be part of a name other than the one at hand."""
@@ -251,12 +286,18 @@ class _Names:
                 piece_words = piece_words[1:]
             # A region after a comma belongs to the name before it.
             head = piece_words[: piece_words.index(BREAK)] if BREAK in piece_words else piece_words
-            is_other = 0 < len(head) <= 4 and not {*head} <= {*name} and all(self._names(word, ()) for word in head)
+            is_name = 0 < len(head) <= 4 and all(self._names(word, ()) for word in head)
+            is_other = is_name and not {*head} <= {*name}
             is_region = self.kind != "place" and names.region_at(words, begin, self.kind)[1] == len(head)
             return tuple(head) if is_other and not is_region else ()
 
         # Words in brackets are an aside; BRACKET stands for both of them, so that an odd number is before those inside.
-        listed = [piece for piece in pieces if piece in right or words[: piece[0]].count(BRACKET) % 2 == 0]
+        listed = []
+        for piece in pieces:
+            begin, _ = piece
+            is_aside = words[:begin].count(BRACKET) % 2 == 1
+            if piece in right or not is_aside:
+                listed.append(piece)
         first = listed.index(right[0])
         last = listed.index(right[-1])
         # If words of a sentence stand before the value, no list leads up to it.
@@ -271,8 +312,8 @@ class _Names:
 
     def _part(self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
         """Score of a text that lacks the whole name (it may have a part or only the region), and the reason."""
-        rest = [token for token in words if self._names(token, ())]
         if self.kind == "place":
+            rest = [token for token in words if self._names(token, ())]
             named, length = names.region_at(rest, 0, self.kind)
             is_region = length and length == len(rest) and regions and names.compatible([named], regions)
             if is_region and " ".join(name) in names.listed("states of one city"):
@@ -281,7 +322,8 @@ class _Names:
         if names.paraphrases(words, name, self.kind):
             return 1.0, "the reference in other words"
         generic = names.listed("generic", self.kind)
-        rest, wanted = ([t for t in some if t in generic or self._names(t, ())] for some in (words, name))
+        rest = [token for token in words if token in generic or self._names(token, ())]
+        wanted = [token for token in name if token in generic or self._names(token, ())]
         divisible = names.is_group(self.kind, "of meaning in parts")
         if not divisible or generic.issuperset(rest) or Counter(rest) - Counter(wanted):
             return 0.0, "another value"

@@ -9,7 +9,7 @@ import re
 from calendar import month_abbr, month_name
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import accumulate, groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 from rapidfuzz.distance import Prefix
 
@@ -44,20 +44,29 @@ def label(
     text = "".join(part for _, part in tokens)
     same = _same(text, answer, attribute)
     bare = text.strip()
-    question_words = {run for run, _ in _runs(f"{person}'s {attribute}")}
-    stated = {run for match in statements.stating(attribute).finditer(text) for run, _ in _runs(match[0])}
-    stated -= {run for run, _ in _runs(answer)}
-    free = not _SENTENCE.match(prediction) and any(run in question_words or run in stated for run, _ in _runs(text))
+    words = _words(text)
+    question_words = _words(f"{person}'s {attribute}")
+    stating: set[str] = set()  # words that state the attribute, such as "born", and not its value
+    for match in statements.stating(attribute).finditer(text):
+        stating |= _words(match[0])
+    stating -= _words(answer)
+    repeated = words & (question_words | stating)
+    in_free_words = bool(repeated) and not _SENTENCE.match(prediction)
+    without_remarks = statements.without_remarks(bare, value=True) in (bare, bare.removesuffix("."))
     abstained = set() if same else _refused(text, question_words)
     elsewhere = _elsewhere(person, attribute, prediction)
-    if elsewhere or same:
-        consistent = set() if elsewhere else set(range(len(text)))
-    elif not free and statements.without_remarks(bare, value=True) in (bare, bare.removesuffix(".")):
+    reasons = _REASONS
+    if elsewhere:
+        consistent = set()
+        reasons = {**_REASONS, HALLUCINATED: elsewhere}
+    elif same:
+        consistent = set(range(len(text)))
+    elif without_remarks and not in_free_words:
         consistent = _consistent(text, answer, attribute)
     else:
-        idle = {run for run, _ in _runs(text) if run in question_words or run in stated or names.is_plain(run, "")}
+        idle = repeated | {word for word in words if names.is_plain(word, "")}
         consistent = _supported(text, answer, idle, attribute)
-    return _labelled(tokens, consistent, abstained, {**_REASONS, HALLUCINATED: elsewhere} if elsewhere else _REASONS)
+    return _labelled(tokens, consistent, abstained, reasons)
 
 
 def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[int, str]]) -> list[Labelled]:
@@ -68,17 +77,23 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
     sentence of the word, else the value before the word.
     """
     text = "".join(part for _, part in tokens)
-    question_words = {form for run, _ in _runs(question) for form in _forms(run)}
-    idle = {
-        run for run, _ in _runs(text) if any(form in question_words or names.is_plain(form, "") for form in _forms(run))
-    }
+    question_forms = set(chain.from_iterable(_forms(word) for word in _words(question)))
+    idle = set()
+    for word in _words(text):
+        if any(form in question_forms or names.is_plain(form, "") for form in _forms(word)):
+            idle.add(word)
     refused = _refused(text, idle)
     candidates = []
     for answer in answers:
-        same = _same(text, answer, "")
-        consistent = set(range(len(text))) if same else _supported(text, answer, idle)
-        candidates.append(_labelled(tokens, consistent, set() if same else refused, _REASONS))
-    return max(candidates, key=lambda labels: sum(value == CORRECT for _, value, _ in labels))
+        if _same(text, answer, ""):
+            candidates.append(_labelled(tokens, set(range(len(text))), set(), _REASONS))
+        else:
+            candidates.append(_labelled(tokens, _supported(text, answer, idle), refused, _REASONS))
+
+    def n_correct(labelled: list[Labelled]) -> int:
+        return sum(value == CORRECT for _, value, _ in labelled)
+
+    return max(candidates, key=n_correct)
 
 
 def _labelled(
@@ -88,9 +103,9 @@ def _labelled(
     text = "".join(part for _, part in tokens)
     labels: list[int | None] = []
     place = 0
-    telling = {i for _, places in _runs(text) for i in places}
+    in_words = set(chain.from_iterable(places for _, places in _runs(text)))
     for _, part in tokens:
-        characters = telling.intersection(range(place, place + len(part)))
+        characters = in_words.intersection(range(place, place + len(part)))
         place += len(part)
         if not characters:
             labels.append(None)
@@ -98,11 +113,20 @@ def _labelled(
             labels.append(UNKNOWN)
         else:
             labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
-    whole = bool(text) and consistent.issuperset(range(len(text)))
-    default = UNKNOWN if abstained else CORRECT if whole else HALLUCINATED
-    first = next((value for value in labels if value is not None), default)
-    filled = accumulate(labels, lambda left, value: left if value is None else value, initial=first)
-    return [(index, value, reasons[value]) for (index, _), value in zip(tokens, [*filled][1:], strict=True)]
+    given = [value for value in labels if value is not None]
+    if given:
+        current = given[0]
+    elif abstained:
+        current = UNKNOWN
+    else:
+        whole = bool(text) and consistent.issuperset(range(len(text)))
+        current = CORRECT if whole else HALLUCINATED
+    result = []
+    for (index, _), value in zip(tokens, labels, strict=True):
+        if value is not None:
+            current = value
+        result.append((index, current, reasons[current]))
+    return result
 
 
 def _same(text: str, answer: str, attribute: str) -> bool:
@@ -119,17 +143,23 @@ def _same(text: str, answer: str, attribute: str) -> bool:
     kind = names.group(attribute)
     if not names.is_group(kind, "of codes"):
         text = names.corrected(text, answer)
-    digits, wanted = (re.findall(r"\d+", _THOUSANDS.sub("", value)) for value in (text, answer))
-    if digits != wanted:
+    if _digits(text) != _digits(answer):
         return False
     left = names.tokens(text, kind)
     right = names.tokens(answer, kind)
     return names.alike(text, answer, kind) or (names.paraphrases(left, right, kind) and not _denied(text, answer))
 
 
+def _digits(text: str) -> list[str]:
+    """The numbers of a text, as digits without separators of thousands."""
+    return re.findall(r"\d+", _THOUSANDS.sub("", text))
+
+
 def _refused(text: str, question_words: set[str]) -> set[int]:
     """Character offsets of refusals, and of the words next to a refusal that only repeat the question."""
-    refused = {place for match in statements.ABSTENTION.finditer(text) for place in range(*match.span())}
+    refused: set[int] = set()
+    for match in statements.ABSTENTION.finditer(text):
+        refused.update(range(*match.span()))
     if refused:
         runs = _runs(text)
         for line in (runs, runs[::-1]):
@@ -159,14 +189,14 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     """
     expected = dates.expected(answer, attribute)
     if expected is not None and not dates.dates(text) and dates.agreement(text, expected) > 0:
-        telling = [run for run, _ in _runs(text) if not names.is_plain(run, "") and not run.isdecimal()]
-        if all(run in dates.months() for run in telling):  # A part of the date, and nothing else.
+        others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]
+        if all(word in dates.months() for word in others):  # A part of the date, and nothing else.
             return set(range(len(text)))
     runs = _runs(text)
     wanted = _runs(_in_the_form_of(text, answer, expected))
-    alignment = SequenceMatcher(
-        None, [run for run, _ in runs], [run for run, _ in wanted], autojunk=False
-    ).get_opcodes()
+    words = [run for run, _ in runs]
+    wanted_words = [run for run, _ in wanted]
+    alignment = SequenceMatcher(None, words, wanted_words, autojunk=False).get_opcodes()
     if expected is not None and len(runs) == len(wanted):
         alignment = [("replace", 0, len(runs), 0, len(wanted))]
     right_places: set[int] = set()
@@ -175,14 +205,17 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
         if operation not in ("equal", "replace"):
             continue
         for (run, places), (aligned, _) in zip(runs[left:left_end], wanted[right:right_end], strict=False):
+            # The number of a part: of a date the part's place, otherwise how many separators are before it.
             part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
-            if part not in spoilt:
-                agreed = Prefix.similarity(run, aligned)
-                if agreed < len(run):
+            if part in spoilt:
+                continue
+            agreed = Prefix.similarity(run, aligned)
+            if agreed < len(run):
+                if expected is not None and spoilt:
                     # After a wrong part of a date, the first digits of another part are right only by chance.
-                    agreed = 0 if expected is not None and spoilt else agreed
-                    spoilt.add(part)
-                right_places.update(places[:agreed])
+                    agreed = 0
+                spoilt.add(part)
+            right_places.update(places[:agreed])
     following = False
     for run, places in reversed(runs):
         # Words that assert nothing (in, the, probably) are right if the word after them is.
@@ -206,14 +239,19 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
     if names.bare(answer) not in ("yes", "no"):
         right -= _denied(text, answer)
     sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in runs]
+    # Indices of the words that are values, and of those that assert nothing but are right already.
     values = [i for i, (run, places) in enumerate(runs) if run not in idle or right.issuperset(places)]
     for i, (run, places) in enumerate(runs):
+        if run not in idle:
+            continue
         following = [value for value in values if value >= i]
         in_sentence = [value for value in following if sentence[value] == sentence[i]]
         before = [value for value in values if value < i]
-        carried = (in_sentence or before[::-1] or following)[:1]
-        if run in idle and carried and right.issuperset(runs[carried[0]][1]):
-            right.update(places)
+        nearest_first = in_sentence or before[::-1] or following
+        if nearest_first:
+            _, places_of_value = runs[nearest_first[0]]
+            if right.issuperset(places_of_value):
+                right.update(places)
     return right
 
 
@@ -242,9 +280,11 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
     """Offsets of a text without idle words at either end, if the rest is ``answer`` in other words; else none."""
-    telling = [i for i, (run, _) in enumerate(runs) if run not in idle]
-    for first in range(telling[0] + 1 if telling else 0):
-        for last in (telling[-1], len(runs) - 1):
+    asserting = [i for i, (run, _) in enumerate(runs) if run not in idle]
+    if not asserting:
+        return set()
+    for first in range(asserting[0] + 1):
+        for last in (asserting[-1], len(runs) - 1):
             start = runs[first][1][0]
             end = runs[last][1][-1] + 1
             piece = text[start:end]
@@ -263,19 +303,42 @@ def _denied(text: str, answer: str) -> set[int]:
     if statements.NEGATION.search(answer):
         return set()
     idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
-    denials = [*statements.pattern("denial").finditer(idle), *statements.EXCLUDED.finditer(idle)]
-    whole = not statements.claims(text) and not statements.ABSTENTION.search(text)
-    return set(range(len(text))) if whole else {i for match in denials for i in range(*match.span())}
+    if not statements.claims(text) and not statements.ABSTENTION.search(text):
+        return set(range(len(text)))
+    denied: set[int] = set()
+    for match in [*statements.pattern("denial").finditer(idle), *statements.EXCLUDED.finditer(idle)]:
+        denied.update(range(*match.span()))
+    return denied
 
 
 def _runs(text: str) -> list[Run]:
-    """Words and numbers of a text, folded, with the offset of each character; letters, digits and the signs of
-    :data:`utaca.judging.rules.names.SIGNED` are separate runs."""
-    signed = {place for match in names.SIGNED.finditer(text) for place in range(*match.span())}
-    folded = [(character, place) for place, original in enumerate(text) for character in names.fold(original)]
-    parted = groupby(folded, lambda pair: (pair[0].isalnum(), pair[0].isdecimal(), pair[1] in signed))
-    runs = [[*pairs] for kind, pairs in parted if any(kind)]
-    return [("".join(character for character, _ in run), [place for _, place in run]) for run in runs]
+    """Words and numbers of a text, folded, with the offset of each character.
+
+    Letters, digits and the signs of :data:`utaca.judging.rules.names.SIGNED` are separate runs.
+    """
+    signed: set[int] = set()
+    for match in names.SIGNED.finditer(text):
+        signed.update(range(*match.span()))
+    folded: list[tuple[str, int]] = []
+    for place, original in enumerate(text):
+        # A character may become several: ß is ss.
+        folded += [(character, place) for character in names.fold(original)]
+
+    def kind(pair: tuple[str, int]) -> tuple[bool, bool, bool]:
+        character, place = pair
+        return character.isalnum(), character.isdecimal(), place in signed
+
+    runs: list[Run] = []
+    for kinds, pairs in groupby(folded, kind):
+        if any(kinds):
+            characters, places = zip(*pairs, strict=True)
+            runs.append(("".join(characters), list(places)))
+    return runs
+
+
+def _words(text: str) -> set[str]:
+    """The words and numbers of a text, folded."""
+    return {run for run, _ in _runs(text)}
 
 
 def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
@@ -285,21 +348,25 @@ def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
         return answer
 
     def agreement(pair: tuple[dates.Reading, dates.Reading]) -> int:
-        return sum(a == b for a, b in zip(*pair, strict=True))
+        return sum(number == other for number, other in zip(*pair, strict=True))
 
     (_, reading_month, _), best = max(date.pairs(wanted), key=agreement)
     year, month, day = date.parts
     numeric = text[slice(*month)].isdecimal()
     if numeric and int(text[slice(*month)]) != reading_month:
         month, day = day, month
-    for (start, end), number in sorted(zip((year, month, day), best, strict=True), reverse=True):
+    last_first = sorted(zip((year, month, day), best, strict=True), reverse=True)
+    for (start, end), number in last_first:
         text = text[:start] + _written(text[start:end], number, padded=numeric) + text[end:]
     return text
 
 
 def _written(like: str, number: int, padded: bool) -> str:
+    """A part of a date written like another: a month as digits or as its name, a year with two digits or four."""
     if like.isdecimal():
-        return f"{number % 10 ** max(len(like), 2):0{len(like) if padded or like.startswith('0') else 0}d}"
+        width = len(like) if padded or like.startswith("0") else 0
+        last_digits = number % 10 ** max(len(like), 2)
+        return f"{last_digits:0{width}d}"
     if dates.months()[names.fold(like)] == number:
         return like
     return month_name[number].lower() if len(like) > 4 else month_abbr[number].lower()

@@ -1,5 +1,8 @@
 """Names and their variants: one canonical form for spellings, abbreviations, aliases and translations.
 
+A text is compared by its tokens: words in their canonical form, and tokens that stand for punctuation. Attributes are
+in groups (``of`` in the functions below), since a place and a hobby are compared by other rules.
+
 The tables are in ``names.json``, cities in ``cities.json``; countries and currencies come from Babel's (CLDR's) names.
 """
 
@@ -9,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Container, Iterable, Sequence
 from importlib import resources
+from itertools import product
 from typing import Any
 
 from babel import Locale
@@ -26,12 +30,10 @@ Region = tuple[str, str]
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i", "♯": "#", "−": "-", "–": "-"}
 )
-# Ideographs in place of the marks that tell words apart (Devanagari to Khmer, kana): a mark is no letter to Python.
-_VOWELS = {
-    mark: 0x20000 + mark
-    for mark in (*range(0x900, 0x1100), *range(0x1780, 0x1800), 0x3099, 0x309A)
-    if unicodedata.category(chr(mark)).startswith("M")
-}
+# From Devanagari to Khmer and in kana, marks distinguish words, but a mark is no letter to Python. So each mark is
+# replaced by an ideograph.
+_WITH_MARKS = (*range(0x900, 0x1100), *range(0x1780, 0x1800), 0x3099, 0x309A)
+_VOWELS = {mark: 0x20000 + mark for mark in _WITH_MARKS if unicodedata.category(chr(mark)).startswith("M")}
 _DIGRAPHS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
 SIGNED = re.compile(
     r"(?<![^\W_])(?:[^\W\d_]{1,2}[+#♯]\+?|(?:[^\W\d_]|(?i:AB))[-−–])(?!\w)|[$€£¥₹](?=\s?\d)"
@@ -49,6 +51,7 @@ _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 @functools.cache
 def table() -> dict[str, Any]:
+    """The tables of ``names.json``, by name."""
     return json.loads(resources.files(__package__).joinpath("names.json").read_text(encoding="utf-8"))
 
 
@@ -73,7 +76,10 @@ def digraphs(text: str) -> str:
 def group(attribute: str) -> str:
     """The group to which an attribute belongs, by a word in the attribute's name; empty if there is none."""
     named = re.findall(r"[a-z]+", fold(attribute))
-    return next((name for name, marks in table()["attributes"].items() if not {*marks}.isdisjoint(named)), "")
+    for name, marks in table()["attributes"].items():
+        if not {*marks}.isdisjoint(named):
+            return name
+    return ""
 
 
 def is_group(name: str, sort: str) -> bool:
@@ -90,13 +96,18 @@ def is_group(name: str, sort: str) -> bool:
 @functools.cache
 def listed(name: str, of: str = "place") -> frozenset[str]:
     """The word list ``name``, with the stems of its words if words of the group ``of`` are compared by stems."""
-    return frozenset(table()[name]) | (frozenset() if is_group(of, "of names") else frozenset(map(stem, table()[name])))
+    words = frozenset(table()[name])
+    if is_group(of, "of names"):
+        return words
+    return words | frozenset(map(stem, words))
 
 
 def _tokens(text: str) -> list[str]:
+    """The words of a text, folded, with the tokens for punctuation."""
     folded = fold(text).replace("’", "'")
     folded = _AS.sub("as", folded.replace("int'l", "intl"))
-    folded = _POSSESSIVE.sub(" , ", _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded))
+    folded = _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded)
+    folded = _POSSESSIVE.sub(" , ", folded)
     return [_PUNCTUATION.get(token, token) for token in _TOKEN.findall(folded)]
 
 
@@ -108,7 +119,10 @@ def _cities() -> dict[str, str]:
     that are English words are left out; a name of several cities means the largest.
     """
     cities = json.loads(resources.files(__package__).joinpath("cities.json").read_text("utf-8"))
-    return {other: name for name, others in cities.items() for other in others.split("|")}
+    by_name = {}
+    for usual, names in cities.items():
+        by_name.update(dict.fromkeys(names.split("|"), usual))
+    return by_name
 
 
 @functools.cache
@@ -139,7 +153,8 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     for name in groups:
         entries: Iterable[tuple[str, Sequence[str]]] = same.get(name, {}).items()
         if name == "currency":
-            entries = [*((title, [code]) for code, title in Locale.parse("en").currencies.items()), *entries]
+            with_codes = [(title, [code]) for code, title in Locale.parse("en").currencies.items()]
+            entries = [*with_codes, *entries]
         for canonical, variants in entries:
             words = split(canonical)
             by_words[words] = words
@@ -167,8 +182,9 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
     while place < len(plain):
         for length in range(min(longest, len(plain) - place), 0, -1):
             window = plain[place : place + length]
-            # Two words may also be one: Master Card, Cal Tech.
-            canonical = by_words.get(tuple(window), by_words.get(("".join(window),)) if length == 2 else None)
+            canonical = by_words.get(tuple(window))
+            if canonical is None and length == 2:  # Two words may also be one: Master Card, Cal Tech.
+                canonical = by_words.get(("".join(window),))
             if canonical is None and BREAK in window[1:-1]:  # University of California, Berkeley.
                 canonical = by_words.get(tuple(token for token in window if token != BREAK))
             if canonical is None and is_group(of, "in cities") and not (length == 1 and is_plain(window[0], of)):
@@ -194,7 +210,9 @@ def words(text: str) -> list[str]:
 def stem(word: str) -> str:
     """A word without inflection and in one spelling: hikes, hiking; travelling, traveling; theatre, theater."""
     word = word.replace("grey", "gray").replace("ae", "e")
-    return EnglishStemmer().stemWord(re.sub(r"(?<=\w)tre$", "ter", re.sub(r"(?<=\w\w)our(?=ed$|ing$|$)", "or", word)))
+    word = re.sub(r"(?<=\w\w)our(?=ed$|ing$|$)", "or", word)
+    word = re.sub(r"(?<=\w)tre$", "ter", word)
+    return EnglishStemmer().stemWord(word)
 
 
 def is_plain(token: str, of: str) -> bool:
@@ -206,19 +224,23 @@ def content(parts: Iterable[str], of: str) -> list[str]:
     """Words without articles, prepositions and legal forms; all words if no others are left."""
     whole = [token for token in parts if token not in _BREAKS]
     kept = [token for token in whole if token not in skipped(of)]
-    # A name does not end with an article: a final "a" belongs to the name, as in "Type A".
-    return [*kept, "a"] if whole[-1:] == ["a"] else kept or whole
+    if whole[-1:] == ["a"]:
+        # A name does not end with an article: a final "a" belongs to the name, as in "Type A".
+        return [*kept, "a"]
+    return kept or whole
 
 
 @functools.cache
 def skipped(of: str) -> frozenset[str]:
     """Tokens that are no content: punctuation, articles, prepositions and, if firms are meant, legal forms."""
-    return listed("idle") | _BREAKS | (listed("legal") if is_group(of, "with legal forms") else frozenset())
+    tokens = listed("idle") | _BREAKS
+    return tokens | listed("legal") if is_group(of, "with legal forms") else tokens
 
 
 def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
     """Whether two lists of content words name one thing; their order matters to a few universities only."""
-    if of == "university" and len(left) == len(right) == 2 and left != right and listed("namesakes") & {*left}:
+    of_two_words = len(left) == len(right) == 2
+    if of == "university" and of_two_words and left != right and listed("namesakes") & {*left}:
         return False
     return sorted(left) == sorted(right) or "".join(left) == "".join(right)
 
@@ -233,16 +255,25 @@ def corrected(text: str, wanted: str) -> str:
     """Replace the words of a text that are misspellings of a word in ``wanted`` by that word, folded."""
     right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
-    def written(match: re.Match[str]) -> str:
+    def rewritten(match: re.Match[str]) -> str:
         word = fold(match[0])
-        for meant in () if word in right else (meant for meant in right if meant[0] == word[0]):
-            # Word lists hold some misspelt words: a word that sounds like the meant one is a slip, listed or not.
-            slips = min(OSA.distance(word, meant), OSA.distance(_sound(word), _sound(meant)))
-            if slips == 0 or ((slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)):
+        if word in right:
+            return match[0]
+        for meant in right:
+            if meant[0] == word[0] and _misspells(word, meant):
                 return meant
         return match[0]
 
-    return re.sub(r"[^\W\d_]{5,}", written, text)
+    return re.sub(r"[^\W\d_]{5,}", rewritten, text)
+
+
+def _misspells(word: str, meant: str) -> bool:
+    """Whether a folded word is a misspelling of another word."""
+    slips = min(OSA.distance(word, meant), OSA.distance(_sound(word), _sound(meant)))
+    if slips == 0:
+        # It sounds like the other word. That is a slip even if a word list has it, as some have misspelt words.
+        return True
+    return (slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)
 
 
 @functools.cache
@@ -253,18 +284,28 @@ def _sound(word: str) -> str:
 
 
 def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool:
-    """Whether ``text_words`` paraphrase ``name`` (of a hobby, a field or a job), and say nothing else."""
+    """Whether ``text_words`` paraphrase ``name`` (of a hobby, a field or a job), and say nothing else.
+
+    A paraphrase has cues of the thing: words that the table ``cues`` lists for it.
+    """
     meant = frozenset(content(name, of))
     cues = _cues(of)
     idle = _cues("")[frozenset()]
     stated = frozenset(content(text_words, of))
-    about = [words for words in cues if words <= meant]
-    for words in (words for words in about if not any(words < longer for longer in about)):
+    if stated in cues:
+        return False  # The text names a thing of the table.
+    meaning = [words for words in cues if words <= meant]
+    for words in meaning:
+        if any(words < longer for longer in meaning):
+            continue
         right = stated & (meant | cues[words])
-        # One further word is allowed if at least two cues are right and the word is not a cue of another thing.
-        rest = {word for word in stated - right if not is_plain(word, of) and word not in idle}
-        alone = not rest or (len(rest) == 1 < len(right - meant) and not any(rest <= other for other in cues.values()))
-        if alone and stated not in cues and (right - meant or (cues[words] and right >= meant - idle)):
+        right_cues = right - meant
+        further = {word for word in stated - right if not is_plain(word, of) and word not in idle}
+        is_other = any(further <= others for others in cues.values())
+        # A single further word is allowed if at least two cues are right and it is not a cue of another thing.
+        is_allowed = not further or (len(further) == 1 < len(right_cues) and not is_other)
+        has_whole_name = cues[words] and right >= meant - idle
+        if is_allowed and (right_cues or has_whole_name):
             return True
     return False
 
@@ -272,10 +313,11 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
 @functools.cache
 def _cues(of: str) -> dict[frozenset[str], frozenset[str]]:
     """Stems of the cue words of each thing in a group, by the stems of the thing's name."""
-    return {
-        frozenset(content(tokens(name, of), of)): frozenset(map(stem, cue_words.split()))
-        for name, cue_words in table()["cues"].get(of, {}).items()
-    }
+    cues = {}
+    for name, cue_words in table()["cues"].get(of, {}).items():
+        words = frozenset(content(tokens(name, of), of))
+        cues[words] = frozenset(map(stem, cue_words.split()))
+    return cues
 
 
 def bare(text: str) -> str:
@@ -291,6 +333,7 @@ def _is_known(word: str) -> bool:
 
 @functools.cache
 def _spelling() -> Container[str]:
+    """The English words of a spelling checker."""
     from spellchecker import SpellChecker  # Slow to import, and seldom needed.
 
     return SpellChecker()
@@ -315,21 +358,27 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
 
 @functools.cache
 def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
-    named = {
-        (written, code, "")
-        for language in table()["languages"]["countries"].split()
-        for code, name in Locale.parse(language).territories.items()
-        if len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO")
-        for written in (name, code)
-    }
+    """The regions that each name may mean, by the name's canonical words, and the length of the longest in words."""
+    named: set[tuple[str, str, str]] = set()  # a name, its country and its subdivision
+    for language in table()["languages"]["countries"].split():
+        for code, name in Locale.parse(language).territories.items():
+            if _is_country(code):
+                named |= {(name, code, ""), (code, code, "")}
     for country, subdivisions in table()["regions"].items():
-        named.update((name, country, code) for code, written in subdivisions.items() for name in (code, *written))
+        for code, others in subdivisions.items():
+            named.update((name, country, code) for name in (code, *others))
     by_name: dict[tuple[str, ...], set[Region]] = {}
     for name, country, subdivision in named:
         # Hong Kong and Macao are also said to be in China.
         country = {"HK": "CN", "MO": "CN"}.get(country, country)
         by_name.setdefault(tuple(tokens(name, "place")), set()).add((country, subdivision))
-    return {key: frozenset(regions) for key, regions in by_name.items()}, max(map(len, by_name))
+    regions = {words: frozenset(of_name) for words, of_name in by_name.items()}
+    return regions, max(map(len, by_name))
+
+
+def _is_country(code: str) -> bool:
+    """Whether a code of CLDR's territories is a country's: others are groups of countries, or unknown."""
+    return len(code) == 2 and code.isalpha() and code not in ("EU", "EZ", "UN", "XA", "XB", "ZZ", "QO")
 
 
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
@@ -371,18 +420,23 @@ def regions_after(
 def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
     """Split a value into the words of its name, and the regions after a comma or in brackets."""
     parts = tokens(value, of)
-    stop = next((place for place, token in enumerate(parts) if token in _BESIDE_REGION), len(parts))
-    regions, end = regions_after(parts, stop, of, known_only=True)
+    breaks = [place for place, token in enumerate(parts) if token in _BESIDE_REGION]
+    name_end = breaks[0] if breaks else len(parts)
+    regions, end = regions_after(parts, name_end, of, known_only=True)
+    if regions and skipped(of).issuperset(parts[end + 1 :]):
+        return parts[:name_end], regions
     # A part that is no known region belongs to the name: a quarter, a second firm.
-    return (parts[:stop], regions) if regions and skipped(of).issuperset(parts[end + 1 :]) else (parts, [])
+    return parts, []
 
 
 def alike(text: str, other: str, of: str) -> bool:
     """Whether two names, without a sentence around them, are the same and their regions are compatible."""
     if bare(text) == bare(other) != "":
-        signs, others = ({*SIGNED.findall(fold(name))} for name in (text, other))
-        # A currency may go without saying.
-        if signs == others or (not (signs and others) and signs | others <= {*"$€£¥₹"}):
+        signs = {*SIGNED.findall(fold(text))}
+        other_signs = {*SIGNED.findall(fold(other))}
+        only_currency = signs | other_signs <= {*"$€£¥₹"}
+        # A currency may be left out in either.
+        if signs == other_signs or (not (signs and other_signs) and only_currency):
             return True
     name, regions = parted(text, of)
     other_name, other_regions = parted(other, of)
@@ -390,17 +444,21 @@ def alike(text: str, other: str, of: str) -> bool:
     right = content(other_name, of)
     if not left or not right or not compatible(regions, other_regions):
         return False
-    return same(left, right, of) or any(
-        initialism(short, expansion)
-        for short, long in ((text, other_name), (other, name))
-        for expansion in expansions(long, of)
-    )
+    if same(left, right, of):
+        return True
+    is_short = any(initialism(text, expansion) for expansion in expansions(other_name, of))
+    return is_short or any(initialism(other, expansion) for expansion in expansions(name, of))
 
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:
-    """Whether no region in ``left`` contradicts a region in ``right``."""
-    return all(
-        any(a[0] == b[0] and (a[1] == b[1] or not a[1] or not b[1]) for a in one for b in another)
-        for one in left
-        for another in right
-    )
+    """Whether no region in ``left`` contradicts a region in ``right``; each is a set of what its name may mean."""
+    return all(_may_agree(meanings, others) for meanings, others in product(left, right))
+
+
+def _may_agree(meanings: frozenset[Region], others: frozenset[Region]) -> bool:
+    """Whether two names of regions may mean the same, or a country and a subdivision of it."""
+    for (country, subdivision), (other_country, other_subdivision) in product(meanings, others):
+        is_within = subdivision == other_subdivision or not subdivision or not other_subdivision
+        if country == other_country and is_within:
+            return True
+    return False

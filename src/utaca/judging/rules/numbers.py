@@ -9,6 +9,7 @@ _OH = re.compile(r"[\s-](?:oh|o)[\s-](?=\w)", re.IGNORECASE)
 # Years said in pairs, as text2num writes them: nineteen eighty-five, nineteen oh five.
 _PAIR = re.compile(r"\b(1\d|20) (?:(\d\d)|(0) (\d))\b")
 _ROMAN = re.compile(r"(?=[IVXLC])(?:XC|XL|L?X{0,3})(?:IX|IV|V?I{0,3})")
+_ROMAN_VALUES = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _NUMBER = re.compile(
     r"(?<![\w.,])(?P<sign>[-−]?)(?:(?P<grouped>\d{1,3}(?:[,.' \u2019]\d{3})+)|(?P<plain>\d+))(?P<rest>[.,]\d+)?"
     r"(?P<scale>\s?[kK]\b)?(?![\w])"
@@ -24,13 +25,29 @@ def in_digits(text: str) -> str:
 
 def numbers(text: str) -> list[float]:
     """The numbers of a text in order; both 1,200 and 1.200 are twelve hundred."""
-    if roman := _ROMAN.fullmatch(text.strip(" .")):
-        values = [{"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}[letter] for letter in roman[0]]
-        return [sum(-a if a < b else a for a, b in zip(values, [*values[1:], 0], strict=True))]
-    return [_value(match) for match in _NUMBER.finditer(re.sub(r"\bminus (?=\d)", "-", in_digits(text)))]
+    roman = _ROMAN.fullmatch(text.strip(" ."))
+    if roman:
+        return [_roman_value(roman[0])]
+    signed = re.sub(r"\bminus (?=\d)", "-", in_digits(text))
+    return [_value(match) for match in _NUMBER.finditer(signed)]
+
+
+def _roman_value(letters: str) -> int:
+    """The number that Roman numerals stand for: a letter before a larger one is subtracted."""
+    values = [_ROMAN_VALUES[letter] for letter in letters]
+    total = 0
+    for value, following in zip(values, [*values[1:], 0], strict=True):
+        total += -value if value < following else value
+    return total
 
 
 def _value(number: re.Match[str]) -> float:
+    """The value of a match of :data:`_NUMBER`."""
     whole = number["plain"] or re.sub(r"\D", "", number["grouped"])
-    value = float(whole + (number["rest"] or "").replace(",", "."))
-    return (-value if number["sign"] else value) * (1000 if number["scale"] else 1)
+    fraction = (number["rest"] or "").replace(",", ".")
+    value = float(whole + fraction)
+    if number["sign"]:
+        value = -value
+    if number["scale"]:
+        value *= 1000
+    return value

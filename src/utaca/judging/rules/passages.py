@@ -1,7 +1,8 @@
 """Where a text states facts, in whatever form: words that the judge takes for a value, and no part of a longer name.
 
-"MIT" states the Massachusetts Institute of Technology, "December 29, 1880" states 12/29/1880, "Seoul" states Seoul,
-South Korea; "Seoul, North Korea", "Seoul National University" and a surname that is also a firm's do not.
+The judge is the one by rules (:mod:`utaca.judging.rules.judge`). "MIT" states the Massachusetts Institute of
+Technology, "December 29, 1880" states 12/29/1880, "Seoul" states Seoul, South Korea; "Seoul, North Korea", "Seoul
+National University" and a surname that is also a firm's do not.
 """
 
 import re
@@ -38,36 +39,42 @@ def passages(text: str, person: str, facts: Sequence[tuple[str, str]]) -> dict[s
     for attribute, value in facts:
         attributes.setdefault(value, []).append(attribute)
     taken = [match.span() for match in re.finditer(re.escape(person), text)] if person else []
-    told = _Text(text, person)
-    found: dict[str, list[Span]] = {}
+    searched = _Text(text, person)
+    statements: dict[str, list[Span]] = {}  # by value
     longest_first = sorted(attributes, key=len, reverse=True)
     for value in longest_first:
-        found[value] = [span for span in told.verbatim(value, attributes[value][0]) if not _overlaps(span, taken)]
-        taken += found[value]
+        verbatim = searched.verbatim(value, attributes[value][0])
+        statements[value] = [span for span in verbatim if not _overlaps(span, taken)]
+        taken += statements[value]
     for value in longest_first:
-        if len(found[value]) < len(attributes[value]):
-            forms = [span for span in told.forms(value, attributes[value][0]) if not _overlaps(span, taken)]
+        if len(statements[value]) < len(attributes[value]):
+            in_other_forms = searched.forms(value, attributes[value][0])
+            forms = [span for span in in_other_forms if not _overlaps(span, taken)]
             taken += forms
-            found[value] = sorted(found[value] + forms)
-    return {
-        attribute: found[value][min(number, len(found[value]) - 1)]
-        for value, sharing in attributes.items()
-        if found[value]
-        for number, attribute in enumerate(sharing)
-    }
+            statements[value] = sorted(statements[value] + forms)
+    places = {}
+    for value, sharing in attributes.items():
+        spans = statements[value]
+        if not spans:
+            continue
+        for number, attribute in enumerate(sharing):
+            places[attribute] = spans[min(number, len(spans) - 1)]
+    return places
 
 
 def _overlaps(span: Span, taken: Sequence[Span]) -> bool:
-    return any(span[0] < end and start < span[1] for start, end in taken)
+    first, last = span
+    return any(first < end and start < last for start, end in taken)
 
 
 def _is_of_a_town(value: str) -> bool:
-    """Whether what tells a name apart is a town, as in "University of Sheffield" and "Boston University".
+    """Whether a name's own words are those of a town, as in "University of Sheffield" and "Boston University".
 
-    The town alone is no statement of it, where "Stanford" is one of "Stanford University".
+    The town's name without the other words does not state such a value; "Stanford" does state "Stanford University".
     """
     general = names.listed("generic") | names.listed("idle")
-    return " of " in value or names.is_city("".join(x for x in value.split() if names.fold(x) not in general))
+    own = [word for word in value.split() if names.fold(word) not in general]
+    return " of " in value or names.is_city("".join(own))
 
 
 class _Text:
@@ -81,12 +88,15 @@ class _Text:
     def verbatim(self, value: str, attribute: str) -> Iterator[Span]:
         """The places at which the text has a value as it is, and not within a longer name.
 
-        Of a value that is a part of the person's name, those that begin a sentence are left out: it is the person.
+        If the value is a part of the person's name, places at the beginning of a sentence are left out: they mean the
+        person.
         """
-        of_name = {names.fold(word) for word in re.findall(r"\w+", value)} <= self._name
+        folded = {names.fold(word) for word in re.findall(r"\w+", value)}
+        of_name = folded <= self._name
+        is_date = dates.expected(value, attribute) is not None
         for match in re.finditer(any_of([value]), self._text):
             begins = any(match.start() == start for start, _ in self._sentences)
-            whole = dates.expected(value, attribute) is not None or self._whole(match.span(), value, attribute)
+            whole = is_date or self._whole(match.span(), value, attribute)
             if whole and not (of_name and begins):
                 yield match.span()
 
@@ -103,24 +113,29 @@ class _Text:
 
     def _named(self, sentence: Span, value: str, attribute: str) -> Iterator[Span]:
         """The shortest passages of a sentence that the judge takes for a value, none within another."""
-        words = [match.span() for match in _WORD.finditer(self._text, *sentence)]
-        words = [(start, start + len(_TRAILING.sub("", self._text[start:end]))) for start, end in words]
+        words = []
+        for match in _WORD.finditer(self._text, *sentence):
+            without_end = _TRAILING.sub("", match[0])
+            words.append((match.start(), match.start() + len(without_end)))
         if words and names.is_plain(names.fold(self._text[slice(*words[0])]), ""):
             del words[0]  # It has its capital from the sentence.
         kind = names.group(attribute)
-        telling = {*names.tokens(value, kind)} - names.listed("idle") - names.skipped(kind)
+        own_words = {*names.tokens(value, kind)} - names.listed("idle") - names.skipped(kind)
         accepted: list[Span] = []
         for length in range(1, len(value.split()) + _MOST_FURTHER_WORDS + 1):
             for first in range(len(words) - length + 1):
-                span = words[first][0], words[first + length - 1][1]
-                if span[0] >= span[1] or _overlaps(span, accepted):
+                start = words[first][0]
+                end = words[first + length - 1][1]
+                if start >= end or _overlaps((start, end), accepted):
                     continue
-                form = self._is_form(self._text[slice(*span)], value, attribute, telling)
-                if form and (whole := self._whole(span, value, attribute)):
-                    accepted.append(whole)
+                if self._is_form(self._text[start:end], value, attribute, own_words):
+                    whole = self._whole((start, end), value, attribute)
+                    if whole:
+                        accepted.append(whole)
         yield from sorted(accepted)
 
-    def _is_form(self, piece: str, value: str, attribute: str, telling: set[str]) -> bool:
+    def _is_form(self, piece: str, value: str, attribute: str, own_words: set[str]) -> bool:
+        """Whether the judge takes a piece of the text for the value; ``own_words`` are the value's without articles."""
         kind = names.group(attribute)
         if dates.expected(value, attribute) is None:
             # No ordinary word in lower case begins or ends a name.
@@ -128,7 +143,7 @@ class _Text:
             if any(names.is_plain(word, kind) for word in ends) or len(names.bare(piece)) < _SHORTEST:
                 return False
             initials = piece.replace(".", "").isupper() or value.replace(".", "").isupper()
-            if not initials and telling.isdisjoint(names.tokens(piece, kind)):
+            if not initials and own_words.isdisjoint(names.tokens(piece, kind)):
                 return False
         said = {names.fold(word) for word in re.findall(r"\w+", piece)}
         if said <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
@@ -138,21 +153,24 @@ class _Text:
         return share == 1 and reason != judge.CONTAINED and not town
 
     def _is_lower_form(self, piece: str, value: str, kind: str) -> bool:
-        """Whether words in lower case may be a value's: a single one is no initialism, no part and no inflected form.
+        """Whether words in lower case may state a value.
 
-        "physical" and "was" are no statements of Physics and of Wagner, Arnold & Stein.
+        A single such word must not be an initialism, a part of the value or an inflected form of it: "physical" does
+        not state Physics, and "was" does not state Wagner, Arnold & Stein.
         """
         if " " in piece:
             return True
         wanted = names.content(names.tokens(value, kind), kind)
-        inflected = names.stem(names.fold(piece)) == names.stem(names.fold(value))
-        return len(wanted) == 1 and (names.fold(piece) == names.fold(value) or not inflected)
+        folded = names.fold(piece)
+        folded_value = names.fold(value)
+        is_inflected = folded != folded_value and names.stem(folded) == names.stem(folded_value)
+        return len(wanted) == 1 and not is_inflected
 
     def _whole(self, span: Span, value: str, attribute: str) -> Span | None:
         """A statement's place with what belongs to it (a legal form, a region); None if it is another name's part."""
         kind = names.group(attribute)
         start, end = span
-        first = max(begin for begin, _ in self._sentences if begin <= start)
+        first = max(begin for begin, _ in self._sentences if begin <= start)  # where the sentence begins
         before = _BEFORE.search(self._text, first, start)
         if before and before.start() > first and self._extends(before[1]):
             if not self._still(before.start(), end, before[1], value, attribute):
@@ -173,8 +191,9 @@ class _Text:
         return start, end
 
     def _extends(self, word: str) -> bool:
-        """Whether a word beside a name may be part of it: it has a capital and is not the person's."""
-        folded = {names.fold(part) for part in re.findall(r"\w+", word.removesuffix("'s").removesuffix("’s"))}
+        """Whether a word next to a name may be part of it: it has a capital and is not of the person's name."""
+        without_possessive = word.removesuffix("'s").removesuffix("’s")
+        folded = {names.fold(part) for part in re.findall(r"\w+", without_possessive)}
         return word[0].isupper() and not folded <= self._name
 
     def _still(self, start: int, end: int, word: str, value: str, attribute: str) -> bool:
@@ -183,7 +202,8 @@ class _Text:
         The word may be a legal form or, but for places, one that many names have, such as "University".
         """
         kind = names.group(attribute)
-        known = names.listed("generic") | names.listed("legal") | {names.fold(one) for one in re.findall(r"\w+", value)}
+        of_value = {names.fold(part) for part in re.findall(r"\w+", value)}
+        known = names.listed("generic") | names.listed("legal") | of_value
         if kind == "place" or names.fold(word).strip(".") not in known:
             return False
         return judge.score("", attribute, self._text[start:end], value)[0] == 1

@@ -19,12 +19,15 @@ _PHRASES = dict(zip(_LISTS[1::2], _LISTS[2::2], strict=True))
 
 
 def _lines(name: str) -> list[str]:
+    """The phrases of a list, each a regular expression."""
     return [line for line in _PHRASES[name].splitlines() if line and not line.startswith("#")]
 
 
 def _any_of(name: str) -> str:
+    """The regular expression that matches any phrase of a list; ``<other>`` in a phrase stands for another list."""
     phrases = "|".join(_lines(name)).replace(" ", r"\s+").replace("'", "['’]")
-    return f"(?:{re.sub('<([a-z]+)>', lambda other: _any_of(other[1]), phrases)})"
+    with_others = re.sub("<([a-z]+)>", lambda other: _any_of(other[1]), phrases)
+    return f"(?:{with_others})"
 
 
 @functools.cache
@@ -91,11 +94,16 @@ def in_free_words(text: str, attribute: str) -> str:
 
     Empty if there are no such sentences, or if ``phrases.txt`` has no list for the attribute.
     """
-    if (name := f"states {attribute}") not in _PHRASES:
+    name = f"states {attribute}"
+    if name not in _PHRASES:
         return ""
-    sentences = (sentence.strip() for sentence in _SENTENCE_END.split(text))
-    sentence = re.compile(_PATTERN.format(re.escape(attribute)))
-    return " ".join(one for one in sentences if pattern(name).search(one) and not sentence.match(one))
+    in_pattern = re.compile(_PATTERN.format(re.escape(attribute)))
+    stating_it = []
+    for part in _SENTENCE_END.split(text):
+        sentence = part.strip()
+        if pattern(name).search(sentence) and not in_pattern.match(sentence):
+            stating_it.append(sentence)
+    return " ".join(stating_it)
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
@@ -106,14 +114,18 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
     """
     places = []
     start = 0
-    for end in [*(match.end() for match in _SENTENCE_END.finditer(text)), len(text)]:
-        stated: dict[int, tuple[int, str]] = {}
+    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    for end in [*ends, len(text)]:
+        stated: dict[int, tuple[int, str]] = {}  # end and attribute of the longest statement at each offset
         for attribute in attributes:
             for match in stating(attribute).finditer(text, start, end):
-                if match.end() > stated.get(match.start(), (0, ""))[0]:
+                longest, _ = stated.get(match.start(), (0, ""))
+                if match.end() > longest:
                     stated[match.start()] = match.end(), attribute
-        # Words before the first statement belong to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
-        places += [(place if number else start, stated[place][1]) for number, place in enumerate(sorted(stated))]
+        for number, place in enumerate(sorted(stated)):
+            _, attribute = stated[place]
+            # Words before the first statement belong to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
+            places.append((place if number else start, attribute))
         start = end
     return places
 
@@ -122,7 +134,8 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
 def stating(attribute: str) -> re.Pattern[str]:
     """The regular expression for statements of an attribute in free words: its name, and the phrases of its list."""
     phrases = [rf"\b{re.escape(attribute)}\b"]
-    if (name := f"states {attribute}") in _PHRASES:
+    name = f"states {attribute}"
+    if name in _PHRASES:
         phrases.append(_any_of(name))
     return re.compile("|".join(phrases), re.IGNORECASE)
 
@@ -148,15 +161,21 @@ def without_remarks(text: str, value: bool = False) -> str:
 
 def same_person(person: str, named: str) -> bool:
     """Whether ``named`` means ``person``: with initials, only a part of the name, or more given names, in any order."""
-    full, words = (re.findall(r"\w+", re.sub("['’]", "", names.fold(name))) for name in (person, named))
-    words = [word for word in words if not pattern("title").fullmatch(word)]
+    full = _words_of(person)
+    words = [word for word in _words_of(named) if not pattern("title").fullmatch(word)]
     if not words:
         return True
-    matching = [word in full or (len(word) == 1 and any(name.startswith(word) for name in full)) for word in words]
+    initials = {name[0] for name in full}
+    matching = [word in full or word in initials for word in words]
     if all(matching):
         return True
     # Further given names stand between the first and the last, and are written like names.
     return matching[0] and matching[-1] and {*full} <= {*words} and not re.search(r"\b[a-z]", named)
+
+
+def _words_of(name: str) -> list[str]:
+    """The words of a person's name, folded, without apostrophes."""
+    return re.findall(r"\w+", re.sub("['’]", "", names.fold(name)))
 
 
 def claims(text: str) -> list[tuple[str, bool]]:
@@ -177,5 +196,6 @@ def claims(text: str) -> list[tuple[str, bool]]:
         if ABSTENTION.search(clause):
             refused = True
         elif clause.strip() and not NEGATION.search(clause) and not pattern("relative").search(clause):
-            stretches.append((clause.strip(), refused and pattern("guess").search(clause) is not None))
+            is_guess = pattern("guess").search(clause) is not None
+            stretches.append((clause.strip(), refused and is_guess))
     return stretches

@@ -22,11 +22,14 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
         labels = labeller.label(task["person"], task["attribute"], task["answer"], task["prediction"], tokens)
     else:
         labels = labeller.label_answer(task["question"], task["answers"], tokens)
-    return {"labels": [{"index": index, "label": label, "reason": reason} for index, label, reason in labels]}
+    rows = [{"index": index, "label": label, "reason": reason} for index, label, reason in labels]
+    return {"labels": rows}
 
 
 def _narrative(person: str, facts: Sequence[tuple[str, str]]) -> list[str]:
-    """A biography in varied forms, or in none where the judge would not take one of them for its value."""
+    """A biography with values in varied forms; with the values as given if the judge would not recognise a form."""
     sentences = templates.write(person, facts)
     stated = passages(" ".join(sentences), person, facts)
-    return sentences if stated.keys() >= dict(facts).keys() else templates.write(person, facts, varied=False)
+    if stated.keys() >= dict(facts).keys():
+        return sentences
+    return templates.write(person, facts, varied=False)
