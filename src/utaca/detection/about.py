@@ -1,4 +1,4 @@
-"""What a detector's file says beside its weights; without PyTorch."""
+"""What a detector's file says about the detector, apart from its weights; read without PyTorch."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from utaca.settings import schema
 from utaca.settings.checks import build
 
 KEY = "utaca.detector"
-"""The one entry of the file's metadata."""
+"""The only entry of the file's metadata."""
 UNREADABLE = (OSError, SafetensorError, LookupError, AttributeError, TypeError, ValueError)
 """What is raised by a file that is not a detector's, is cut off or is of another version."""
 
@@ -37,7 +37,8 @@ def settings_of(path: str | Path) -> schema.DetectorSettings:
 def built(facts: Mapping[str, Any]) -> schema.DetectorSettings:
     """The settings among what a file says, :func:`about`; raises :class:`UserError` if they are of another version."""
     # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
-    return build(schema.DetectorSettings, {key: value for key, value in facts["settings"].items() if key != "target"})
+    settings = {key: value for key, value in facts["settings"].items() if key != "target"}
+    return build(schema.DetectorSettings, settings)
 
 
 def no_detector(path: str | Path, error: Exception) -> UserError:
@@ -48,7 +49,8 @@ def no_detector(path: str | Path, error: Exception) -> UserError:
 
 def check_alike(path: str | Path, has: schema.DetectorSettings, wanted: schema.DetectorSettings) -> None:
     """Raise :class:`UserError` if the settings that the detector in a file ``has`` differ from those of the config."""
-    if key := has.differing(wanted):
+    key = has.differing(wanted)
+    if key:
         own = getattr(has, key)
         raise UserError(
             f"{path} has {key} {own}, but the config {getattr(wanted, key)}; set detectors.*.{key} to {own}"

@@ -62,8 +62,9 @@ class Detector(nn.Module):
 
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
     ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens the detector was
-    trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` holds one
-    per decision rule; ``facts`` describe the training. Raises :class:`UserError` if the settings contradict each other.
+    trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` has a
+    threshold for each decision rule; ``facts`` describe the training. Raises :class:`UserError` if the settings
+    contradict each other.
     """
 
     def __init__(self, settings: schema.DetectorSettings, input_width: int, reader: Origin | None = None) -> None:
@@ -78,9 +79,9 @@ class Detector(nn.Module):
         inner = SIGNAL_WIDTH
         if settings.embedding:
             self.embedding_encoder = nn.Sequential(nn.Linear(input_width, width), nn.GELU())
-        self.signal_encoders = nn.ModuleDict(
-            {name: nn.Sequential(nn.Linear(1, inner), nn.GELU(), nn.Linear(inner, width)) for name in settings.signals}
-        )
+        self.signal_encoders = nn.ModuleDict()
+        for name in settings.signals:
+            self.signal_encoders[name] = nn.Sequential(nn.Linear(1, inner), nn.GELU(), nn.Linear(inner, width))
         if settings.lstm:
             self.lstm = nn.LSTM(width, width, batch_first=True)
         self.blocks = nn.Sequential(*(ResidualBlock() for _ in range(BLOCKS)))
@@ -111,11 +112,11 @@ class Detector(nn.Module):
         )
 
     def check_taken(self, settings: schema.DetectorSettings, reader: Origin, path: str | Path) -> None:
-        """Raise :class:`UserError` if this detector, loaded from ``path``, differs from ``settings``, or reads
-        embeddings of another reader than ``reader``.
+        """Raise :class:`UserError` if this detector, loaded from ``path``, does not suit the run.
 
-        A detector that reads only signals may judge another reader's recorded tokens, with the thresholds of the
-        reader that it was trained for.
+        It must have these ``settings``, and must not read embeddings of another reader than ``reader``. A detector that
+        reads only signals may judge another reader's recorded tokens, with the thresholds of the reader that it was
+        trained for.
         """
         check_alike(path, self.settings, settings)
         if self.settings.embedding and self.reader != reader:
@@ -132,7 +133,8 @@ class Detector(nn.Module):
         signals = signals.to(self.head.weight)
         parts = []
         if self.settings.embedding:
-            parts.append(self.embedding_encoder(functional.normalize(embedding.to(self.head.weight), dim=-1)))
+            direction = functional.normalize(embedding.to(self.head.weight), dim=-1)
+            parts.append(self.embedding_encoder(direction))
         for place, encoder in enumerate(self.signal_encoders.values()):
             parts.append(encoder(signals[..., place : place + 1]))
         return sum(parts[1:], parts[0])
@@ -244,10 +246,10 @@ def load(path: str | Path) -> Detector:
 
 
 def load_for(reader: Origin, path: str | Path, taken: Mapping[str, Any] | None) -> Detector:
-    """The detector in a file, for the tokens of ``reader``; ``taken`` are the config's settings of a detector that the
-    run takes from elsewhere, None for one of its own.
+    """The detector in a file, for the tokens of ``reader``.
 
-    Raises :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
+    ``taken`` are the config's settings of a detector that was trained elsewhere; None for a detector that the run
+    trains. Raises :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
     """
     detector = load(path)
     if taken is not None:

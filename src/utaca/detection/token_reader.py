@@ -1,4 +1,7 @@
-"""Reading of tokens from decoding steps: logits and signals of each token, and the GDM that a detector gives it."""
+"""Reading of tokens from decoding steps: logits and signals of each token, and a detector's verdict on it.
+
+The verdict has the probabilities of the token's label (hallucinated, correct, unknown), which the paper calls GDM.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +28,8 @@ class TokenReader:
 
     The detector judges each token from its LSTM state after the accepted tokens; rejected tokens leave the state as it
     was. The signals of a token are the logit margin, the signals that the detector reads and those that ``measured``
-    names; all if it is True.
-    ``captures`` are the capture functions of these signals (:class:`utaca.detection.signal.Signal`), by signal.
+    names; all signals if it is True. ``captures`` are the capture functions of these signals
+    (:class:`utaca.detection.signal.Signal`), by signal.
     """
 
     def __init__(
@@ -41,8 +44,11 @@ class TokenReader:
         self._generation = generation
         self._pieces = Pieces(reader.tokenizer)
         self._detector = detector
-        names = ["margin", *(detector.settings.signals if detector else ())]
-        names += SIGNALS if measured is True else measured or ()
+        names = ["margin"]
+        if detector:
+            names += detector.settings.signals
+        if measured:
+            names += SIGNALS if measured is True else measured
         self._signals = {name: SIGNALS[name] for name in names}
         self.captures = {name: signal.capture for name, signal in self._signals.items() if signal.capture}
         if detector is not None:
@@ -59,16 +65,23 @@ class TokenReader:
         detector = self._detector
         top = logits.topk(TOP)
         chosen = choose(logits)
-        seen = {name: Seen(top.values, hidden, step.captured.get(name)) for name in self._signals}
-        signals = {name: signal.value(seen[name]) for name, signal in self._signals.items()}
-        parts = {"token": chosen, "logprob": logits.gather(0, chosen[None]) - logits.logsumexp(-1), **signals}
-        parts |= {"top_tokens": top.indices, "top_logits": top.values}
+        signals = {}
+        for name, signal in self._signals.items():
+            signals[name] = signal.value(Seen(top.values, hidden, step.captured.get(name)))
+        parts = {
+            "token": chosen,
+            "logprob": logits.gather(0, chosen[None]) - logits.logsumexp(-1),
+            **signals,
+            "top_tokens": top.indices,
+            "top_logits": top.values,
+        }
         if detector is not None:
             inputs = [signals[name].float() for name in detector.settings.signals]
             inputs = torch.stack(inputs) if inputs else hidden.new_zeros(0, dtype=torch.float32)
             embedding = step.embeddings[detector.settings.site].float()
             p, state = detector.step(inputs[None], embedding[None], self._state)
-            parts |= {"gdm": p[0], "distrusted": detector.distrusts(p)}
+            parts["gdm"] = p[0]
+            parts["distrusted"] = detector.distrusts(p)
         numbers = _on_host(parts)
         logprob = numbers["logprob"][0]
         measured = {name: numbers[name][0] for name in self._signals}
@@ -113,6 +126,7 @@ class TokenReader:
         return following
 
     def _raise_not_finite(self, step: Step) -> None:
+        """Raise :class:`NotFiniteError`, naming the first layer whose output is not finite."""
         layer = self._reader.first_not_finite(lambda: step.state.run([step.state.plan(step.tokens, step.budget)]))
         trace = self._generation.trace
         raise NotFiniteError(
@@ -124,5 +138,6 @@ class TokenReader:
 
 def _on_host(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Copy the numbers of small tensors to lists, by name, with one transfer from the device."""
-    numbers = iter(torch.cat([tensor.double().flatten() for tensor in tensors.values()]).tolist())
+    joined = torch.cat([tensor.double().flatten() for tensor in tensors.values()])
+    numbers = iter(joined.tolist())
     return {name: list(islice(numbers, tensor.numel())) for name, tensor in tensors.items()}

@@ -11,11 +11,12 @@ from utaca.settings import schema
 
 
 def _load(name: str) -> Signal:
+    """The signal of a file of this package."""
     with in_a_sentence(f"the signal {name} cannot be loaded", f"correct detection/signals/{name}.py, or remove it"):
-        found = import_module(f"{__name__}.{name}").SIGNAL
-        if not isinstance(found, Signal):
-            raise TypeError(f"its SIGNAL is {found!r} and no Signal")
-        return found
+        signal = import_module(f"{__name__}.{name}").SIGNAL
+        if not isinstance(signal, Signal):
+            raise TypeError(f"its SIGNAL is {signal!r} and no Signal")
+        return signal
 
 
 SIGNALS: dict[str, Signal] = {name: _load(name) for name in schema.SIGNALS}

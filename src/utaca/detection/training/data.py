@@ -88,17 +88,25 @@ class Sequences:
             position = functional.pad(position, (0, 0, 0, lacking), value=self.n_tokens)
             position = position.unflatten(-2, (-1, chain)).flatten(-2)
             # Move the padding between concatenated sequences to the end.
-            position = position.gather(-1, (position == self.n_tokens).sort(dim=-1, stable=True).indices)
-        return position[..., : int((position < self.n_tokens).sum(-1).max())]
+            is_padding = position == self.n_tokens
+            position = position.gather(-1, is_padding.sort(dim=-1, stable=True).indices)
+        longest = (position < self.n_tokens).sum(-1).max()
+        return position[..., : int(longest)]
 
     def batch(self, indices: torch.Tensor, chain: int = 1) -> Packed:
         """Pack the sequences ``indices`` [B], chained as in :meth:`padded`; [S, B] give S batches side by side."""
-        position = self.padded(indices, chain)
-        length, order = (position < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)
-        sizes = (length[..., None] > torch.arange(position.shape[-1])).sum(-2).view(-1, position.shape[-1]).amax(0)
+        position = self.padded(indices, chain)  # [..., C, T]
+        longest = position.shape[-1]
+        n_tokens = (position < self.n_tokens).sum(-1)
+        length, order = n_tokens.sort(dim=-1, descending=True, stable=True)  # [..., C]
+        goes_on = length[..., None] > torch.arange(longest)
+        sizes = goes_on.sum(-2).view(-1, longest).amax(0)  # [T]
+        # Step, and place among the sequences of that step, of each packed token.
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
-        place = torch.arange(len(step)) - (sizes.cumsum(0) - sizes)[step]
-        position = position.gather(-2, order[..., None].expand_as(position))[..., place, step]
+        first_of_step = sizes.cumsum(0) - sizes
+        place = torch.arange(len(step)) - first_of_step[step]
+        longest_first = position.gather(-2, order[..., None].expand_as(position))
+        position = longest_first[..., place, step]
         return Packed(
             self.signals[position],
             self.embedding[position].float(),
@@ -136,7 +144,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     """
     if not trajectories.num_rows:
         raise UserError("the trajectories hold no token; decode the split again with at least one document")
-    if missing := sorted(set(columns(settings)) - set(trajectories.column_names)):
+    missing = sorted(set(columns(settings)) - set(trajectories.column_names))
+    if missing:
         raise UserError(
             f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
         )
@@ -157,11 +166,11 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
     budget = keyed["budget"].to_numpy()
     step = keyed["step"].to_numpy()
-    fresh = np.r_[True, (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])]
-    gaps = np.flatnonzero(~fresh[1:] & (np.diff(step) != 1))
+    is_other = (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])  # than the token before
+    gaps = np.flatnonzero(~is_other & (np.diff(step) != 1))
     if len(gaps):
         raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
-    starts = np.flatnonzero(fresh)
+    starts = np.flatnonzero(np.r_[True, is_other])
     length = np.diff(np.r_[starts, len(step)])
     offset = np.arange(length.max())
     position = np.where(offset < length[:, None], starts[:, None] + offset, len(step))
@@ -174,10 +183,10 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     if settings.embedding:
         name = embedding_column(settings.site)
         embedding = _lists(trajectories[name], order, name)
-    broken = ~np.isfinite(signals[:-1]).all(axis=1) | ~np.isfinite(top10).all(axis=1) | ~_finite_rows(embedding[:-1])
-    if broken.any():
+    finite = np.isfinite(signals[:-1]).all(axis=1) & np.isfinite(top10).all(axis=1) & _finite_rows(embedding[:-1])
+    if not finite.all():
         raise UserError(
-            f"{_token(keyed, int(broken.argmax()))} has a signal, logit or embedding that is not finite; "
+            f"{_token(keyed, int(finite.argmin()))} has a signal, logit or embedding that is not finite; "
             "decode the split again, in float32 if it was bfloat16"
         )
     return Sequences(
@@ -200,7 +209,8 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
 
     Raises :class:`UserError` if a document is in both sets, or if the embeddings of the sets differ in width.
     """
-    if shared := sorted({*first.document} & {*second.document}):
+    shared = sorted({*first.document} & {*second.document})
+    if shared:
         raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
     if first.width != second.width:
         raise UserError(
@@ -211,6 +221,7 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
     longest = max(first.position.shape[1], second.position.shape[1])
 
     def moved(part: Sequences, by: int) -> torch.Tensor:
+        """The rows of a set's tokens, ``by`` further on; padding stays the last row."""
         position = torch.where(part.position < part.n_tokens, part.position + by, total)
         return functional.pad(position, (0, longest - position.shape[1]), value=total)
 
@@ -219,8 +230,14 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         budget=(*first.budget, *second.budget),
         length=torch.cat([first.length, second.length]),
         position=torch.cat([moved(first, 0), moved(second, first.n_tokens)]),
-        **{x: torch.cat([getattr(first, x)[:-1], getattr(second, x)]) for x in ("signals", "embedding", "label")},
-        **{x: np.concatenate([getattr(first, x), getattr(second, x)]) for x in ("step", "top10", "needed", "value")},
+        step=np.concatenate([first.step, second.step]),
+        top10=np.concatenate([first.top10, second.top10]),
+        # The last row of the first set represents padding, as that of the second does.
+        signals=torch.cat([first.signals[:-1], second.signals]),
+        embedding=torch.cat([first.embedding[:-1], second.embedding]),
+        label=torch.cat([first.label[:-1], second.label]),
+        needed=np.concatenate([first.needed, second.needed]),
+        value=np.concatenate([first.value, second.value]),
     )
 
 
@@ -237,7 +254,8 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.nd
     if not keyed.equals(label_keyed):
         raise UserError(_mismatch(keyed, label_keyed))
     label = pc.fill_null(labels["label"], -1).to_numpy()[order].astype(np.int64)
-    if len(wrong := np.flatnonzero((label < -1) | (label > 2))):
+    wrong = np.flatnonzero((label < -1) | (label > 2))
+    if len(wrong):
         raise UserError(f"{_token(keyed, wrong[0])} has label {label[wrong[0]]}; labels are 0, 1, 2 or null")
     return label, pc.not_equal(labels["source"], TEMPLATE).to_numpy()[order]
 
@@ -266,32 +284,36 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     rows = np.zeros((len(order) + 1, size), pa.array([], column.type.value_type).to_numpy().dtype)
     done = 0
     for chunk in column.chunks:
-        rows[place[done : done + len(chunk)]] = chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, size)
+        values = chunk.flatten().to_numpy(zero_copy_only=False)
+        rows[place[done : done + len(chunk)]] = values.reshape(-1, size)
         done += len(chunk)
     return rows
 
 
 def _finite_rows(values: np.ndarray) -> np.ndarray:
+    """Whether all numbers of each row are finite: boolean [n] of ``values`` [n, D]."""
     # The largest or least value of a row with an infinity or NaN is not finite; a mask of all elements would be large.
     return np.isfinite(values.max(axis=1, initial=0)) & np.isfinite(values.min(axis=1, initial=0))
 
 
 def _token(keyed: pa.Table, row: int) -> str:
+    """A token in words, for messages."""
     document, budget, step = (keyed[key][int(row)].as_py() for key in KEYS)
     return f"step {step} of document {document} under budget {budget}"
 
 
 def _mismatch(trajectories: pa.Table, labels: pa.Table) -> str:
+    """The message for labels that are not those of the trajectories; both are tables of keys and tokens."""
     for name, other, left, right in [
         ("trajectories", "labels", trajectories, labels),
         ("labels", "trajectories", labels, trajectories),
     ]:
-        alone = left.join(right.select(KEYS), keys=KEYS, join_type="left anti")
-        if alone.num_rows:
-            alone = alone.sort_by([(key, "ascending") for key in KEYS])
+        only_left = left.join(right.select(KEYS), keys=KEYS, join_type="left anti")
+        if only_left.num_rows:
+            only_left = only_left.sort_by([(key, "ascending") for key in KEYS])
             return (
-                f"labels do not match their trajectories: {alone.num_rows} tokens are in the {name} but not in the "
-                f"{other}, first {_token(alone, 0)}; label the split again"
+                f"labels do not match their trajectories: {only_left.num_rows} tokens are in the {name} but not in the "
+                f"{other}, first {_token(only_left, 0)}; label the split again"
             )
     other = pc.not_equal(trajectories["token"], labels["token"]).to_numpy()
     return (

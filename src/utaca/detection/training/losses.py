@@ -41,8 +41,10 @@ def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor,
 
 
 def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Expected squared error [...] of Dir(``alpha``) against a one-hot ``target``, both [..., C]: the squared error of
-    the mean plus the variance."""
+    """Expected squared error [...] of Dir(``alpha``) against a one-hot ``target``, both [..., C].
+
+    It is the squared error of the mean plus the variance.
+    """
     total = alpha.sum(-1, keepdim=True)
     p = alpha / total
     return ((target - p) ** 2 + p * (1 - p) / (total + 1)).sum(-1)
@@ -54,5 +56,6 @@ def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
 
 
 def _weighted(loss: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Mean [...] of ``loss`` [..., M], each token weighted by its label; zero without labels."""
     weight = weights[label.clamp_min(0)] * (label >= 0)
     return (weight * loss).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)

@@ -29,11 +29,10 @@ def detection_metrics(
     ``uncertain_pred`` [n] are the decisions, ``label`` [n] the integers 0 hallucinated, 1 correct, 2 unknown
     (negative: the labeller failed; such tokens only count in ``n_failed``), ``score`` [n] grows with distrust.
 
-    ``macc`` is micro accuracy over tokens, as in the paper's table, so
-    ``macc = share_uncertain * recall_n + (1 - share_uncertain) * recall_p``; ``share_uncertain`` is the share
-    of N among the labels, ``share_distrusted`` that of the tokens decided to be N. ``auroc`` counts ties as half,
-    ``auprc`` is average precision of N over the distinct scores.
-    All but counts (``n_...``) are fractions, NaN if undefined (no token of a class, no score).
+    ``macc`` is micro accuracy over tokens, as in the paper's table, so ``macc = share_uncertain * recall_n + (1 -
+    share_uncertain) * recall_p``; ``share_uncertain`` is the share of N among the labels, ``share_distrusted`` that of
+    the tokens decided to be N. ``auroc`` counts ties as half, ``auprc`` is average precision of N over the distinct
+    scores. All but counts (``n_...``) are fractions, NaN if undefined (no token of a class, no score).
     """
     label = np.asarray(label)
     labelled = label >= 0
@@ -46,7 +45,9 @@ def detection_metrics(
     false_alarms = int((flagged & ~negative).sum())
     recall_n = _ratio(hits, n_uncertain)
     recall_p = _ratio(n_correct - false_alarms, n_correct)
-    auroc, auprc = (np.nan, np.nan) if score is None else _areas(np.asarray(score)[labelled], negative)
+    auroc = auprc = np.nan
+    if score is not None:
+        auroc, auprc = _areas(np.asarray(score)[labelled], negative)
     return {
         "macc": _ratio(hits + n_correct - false_alarms, n_tokens),
         "recall_n": recall_n,
@@ -74,18 +75,18 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
     tokens = np.bincount(place, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        gaps = np.abs(
-            np.bincount(place, negative, minlength=BINS) / tokens - np.bincount(place, p, minlength=BINS) / tokens
-        )
+        share_uncertain = np.bincount(place, negative, minlength=BINS) / tokens
+        mean_p = np.bincount(place, p, minlength=BINS) / tokens
+        gaps = np.abs(share_uncertain - mean_p)
     return _ratio(float(np.nansum(gaps * tokens)), int(tokens.sum()))
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:
-    """Choose the threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n]; negative labels are left
-    out.
+    """Choose the threshold on ``score`` [n] with the best balanced accuracy for ``label`` [n].
 
-    Candidates are the midpoints of adjacent distinct scores; in a tie the smallest is chosen, which distrusts the
-    most tokens. Raises :class:`UserError` if no token is uncertain, none is correct, or all scores are equal.
+    Tokens with a negative label are left out. Candidates are the midpoints of adjacent distinct scores; in a tie the
+    smallest is chosen, which distrusts the most tokens. Raises :class:`UserError` if no token is uncertain, none is
+    correct, or all scores are equal.
     """
     labelled = label >= 0
     negative = label[labelled] != CORRECT
@@ -117,7 +118,7 @@ def _curve(score: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
-    """AUROC and AUPRC of telling uncertain tokens (``negative`` [n]) by a high ``score`` [n].
+    """AUROC and AUPRC of detecting uncertain tokens (``negative`` [n]) by a high ``score`` [n].
 
     Each distinct score gives a point of the curves. AUROC is NaN without tokens of both classes, AUPRC without
     uncertain ones.

@@ -33,10 +33,10 @@ class Network:
     def __init__(self, detectors: Sequence[Detector]) -> None:
         self.settings = detectors[0].settings
         self.detectors = detectors
-        self.weights = {
-            name: torch.stack([detector.get_parameter(name).detach() for detector in detectors]).requires_grad_()
-            for name, _ in detectors[0].named_parameters()
-        }
+        self.weights = {}
+        for name, _ in detectors[0].named_parameters():
+            of_detectors = [detector.get_parameter(name).detach() for detector in detectors]
+            self.weights[name] = torch.stack(of_detectors).requires_grad_()
 
     def detector(self, place: int) -> Detector:
         """Copy the detector at ``place``, with its present weights."""
@@ -61,7 +61,8 @@ class Network:
         if settings.embedding:
             # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
-            weight, bias = (self.weights[f"embedding_encoder.0.{kind}"] for kind in ("weight", "bias"))
+            weight = self.weights["embedding_encoder.0.weight"]
+            bias = self.weights["embedding_encoder.0.bias"]
             encoded = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
             parts.append(drop(gelu(encoded), EMBEDDING_DROPOUT))
         for place, name in enumerate(settings.signals):
@@ -69,8 +70,14 @@ class Network:
             parts.append(self._linear(f"signal_encoders.{name}.2", drop(inner, DROPOUT)))
         hidden = sum(parts[1:], parts[0])
         if settings.lstm:
-            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            hidden = lstm(hidden, batch.sizes, *(self.weights[f"lstm.{name}_l0"] for name in names))
+            hidden = lstm(
+                hidden,
+                batch.sizes,
+                self.weights["lstm.weight_ih_l0"],
+                self.weights["lstm.weight_hh_l0"],
+                self.weights["lstm.bias_ih_l0"],
+                self.weights["lstm.bias_hh_l0"],
+            )
         for block in range(BLOCKS):
             inner = drop(gelu(self._linear(f"blocks.{block}.wide", hidden)), DROPOUT)
             hidden = hidden + drop(self._linear(f"blocks.{block}.back", inner), DROPOUT)
@@ -83,7 +90,8 @@ class Network:
         all_logits = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
         for indices in sequences.split(chain=chain):
             batch = sequences.batch(indices, chain)
-            signals, embedding = (x.expand(seeds, *x.shape) for x in (batch.signals, batch.embedding))
+            signals = batch.signals.expand(seeds, *batch.signals.shape)
+            embedding = batch.embedding.expand(seeds, *batch.embedding.shape)
             all_logits[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
         return all_logits[:, :-1]
 
@@ -169,8 +177,8 @@ class Noise:
     """Dropout in one training pass of S networks.
 
     Each network has a generator, which draws only for ``valid`` tokens [S, M] (not padding), so that a network drops
-    the same elements whatever networks are trained beside it. ``width`` is the number of elements per token, over all
-    layers with dropout; each call uses the next columns of the drawn numbers.
+    the same elements whatever other networks are trained with it. ``width`` is the number of elements per token, over
+    all layers with dropout; each call uses the next columns of the drawn numbers.
     """
 
     def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:

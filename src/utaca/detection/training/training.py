@@ -60,7 +60,7 @@ def train(
     ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. Training is then a
     limited calibration: at most :data:`CALIBRATION_STEPS` steps, all at :data:`CALIBRATION_RATE`, a validation every
     :data:`CALIBRATION_EVALUATE_EVERY` of them and one of the starting weights, which are kept if no later ones are
-    better. What a detector is calibrated on is seldom mostly correct, so that classes weigh by their shares in the
+    better. Answers to the questions of a calibration are often wrong, so that classes weigh by their shares in the
     training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`.
 
     ``second``: more trajectories, of other documents than ``train``; half of each batch then comes from each of the two
@@ -68,11 +68,12 @@ def train(
 
     Returns for each seed the detector and its curve, one row per validation: ``step`` (0: the starting weights),
     ``loss`` (mean over the steps since the previous row; NaN at step 0), ``learning_rate`` (of the last step), ``f1``
-    and other validation metrics, and ``kept`` (whether these weights are the best so far). The detector's facts tell
+    and other validation metrics, and ``kept`` (whether these weights are the best so far). The detector's facts say
     how it was trained, and which share of the labelled tokens of both sets is uncertain and which it distrusts; a
     warning is logged if it distrusts more than :data:`MOST_DISTRUSTED` of the validation tokens. Each seed has a random
     generator, so that its result does not depend on the other seeds, up to rounding; the same seeds give the same
     bytes. The caller's random state is unchanged.
+
     Raises :class:`UserError` if a set has no uncertain or no correct tokens, if the embeddings of the sets differ in
     width, if ``train`` and ``second`` share a document, if ``initial`` are detectors of another reader or of another
     shape, or if the loss is not finite.
@@ -88,12 +89,13 @@ def train(
         rate = CALIBRATION_RATE
         evaluate_every = CALIBRATION_EVALUATE_EVERY
         weights = class_weights(settings, sets)
-    order = torch.stack([_order([len(data) for data in sets], steps * BATCH, seed) for seed in seeds])
+    sizes = [len(data) for data in sets]
+    order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
     order = order.view(len(seeds), steps, BATCH)
-    starts = initial or [None] * len(seeds)
-    network = Network(
-        [_started(settings, train.width, reader, seed, start) for seed, start in zip(seeds, starts, strict=True)]
-    )
+    detectors = []
+    for seed, start in zip(seeds, initial or [None] * len(seeds), strict=True):
+        detectors.append(_started(settings, train.width, reader, seed, start))
+    network = Network(detectors)
     generators = [_generator(seed, "dropout") for seed in seeds]
     optimiser = torch.optim.Adam(network.weights.values(), lr=rate, fused=True)
     curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
@@ -102,14 +104,18 @@ def train(
         "learning_rate": rate,
         "class_weights": [round(weight, 6) for weight in weights.tolist()],
     }
-    facts |= {"warm_start": True} if initial else {}
+    if initial:
+        facts["warm_start"] = True
     for name, data in (("train", train), ("validation", validation)):
-        facts |= {f"{name}_trajectories": len(data), f"{name}_tokens": data.n_tokens, f"{name}_failed": data.n_failed}
+        facts[f"{name}_trajectories"] = len(data)
+        facts[f"{name}_tokens"] = data.n_tokens
+        facts[f"{name}_failed"] = data.n_failed
     best = list(network.detectors)
 
     def evaluate(done: int, losses: Sequence[float], rate: float) -> None:
         """Add a row to each curve, and keep the weights of ``done`` steps where they are the best so far."""
-        for place, (metrics, loss) in enumerate(zip(_evaluate(network, validation), losses, strict=True)):
+        metrics_by_seed = _evaluate(network, validation)
+        for place, (metrics, loss) in enumerate(zip(metrics_by_seed, losses, strict=True)):
             row = {"step": done, "loss": loss, "learning_rate": rate, **metrics}
             row["kept"] = row["f1"] > best[place].facts.get("validation_f1", -1.0)
             if row["kept"]:
@@ -143,7 +149,7 @@ def train(
             losses = []
     for detector in best:
         _set_thresholds(detector, validation)
-    _tell_distrust(best, train=train, validation=validation)
+    _add_distrust(best, train=train, validation=validation)
     return list(zip(best, curves, strict=True))
 
 
@@ -151,10 +157,14 @@ def class_weights(settings: schema.DetectorSettings, sets: Sequence[Sequences]) 
     """Weights [3] of the labels hallucinated, correct, unknown under which each class of the detector weighs the same.
 
     A class weighs by the inverse of its share among the labelled tokens, normalised so that a token weighs 1 on
-    average; a class without tokens weighs 0. Batches draw as many trajectories from each of ``sets``, and the shares
-    are those of the tokens drawn so. To a detector of two classes, hallucinated and unknown are one.
+    average; a class without tokens weighs 0. Batches draw the same number of trajectories from each of ``sets``, and
+    the shares are those of the tokens that they draw. To a detector of two classes, hallucinated and unknown are the
+    same class.
     """
-    counts = [torch.bincount(data.label[data.label >= 0], minlength=3) / len(data) for data in sets]
+    counts = []
+    for data in sets:
+        labelled = data.label[data.label >= 0]
+        counts.append(torch.bincount(labelled, minlength=3) / len(data))
     share = torch.stack(counts).sum(0)
     share = share / share.sum()
     uncertain = [HALLUCINATED, UNKNOWN]
@@ -173,7 +183,8 @@ def _started(
         detector = Detector(settings, width, reader)
     if start is None:
         return detector
-    if key := settings.differing(start.settings):
+    key = settings.differing(start.settings)
+    if key:
         raise UserError(
             f"{key} is {getattr(settings, key)} but {getattr(start.settings, key)} in the detector whose weights "
             "training starts from; give both the same"
@@ -202,37 +213,44 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
         detector.thresholds["mass"] = youden(vacuity(logits).numpy(), label)
 
 
-def _tell_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
+def _add_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
     """Add to the detectors' facts which shares of each set are uncertain and distrusted; warn of too much distrust."""
     network = Network(detectors)
     rule = detectors[0].settings.decision
     for name, data in sets.items():
-        labels = data.labels
-        scores = distrust(detectors[0].probabilities(network.logits(data, network.settings.chain)), rule).numpy()
+        labelled = data.labels >= 0
+        uncertain = (data.labels[labelled] != CORRECT).mean()
+        p = detectors[0].probabilities(network.logits(data, network.settings.chain))
+        scores = distrust(p, rule).numpy()
         for detector, score in zip(detectors, scores, strict=True):
-            distrusted = (score > detector.thresholds[rule])[labels >= 0].mean()
-            uncertain = (labels[labels >= 0] != CORRECT).mean()
-            detector.facts |= {f"{name}_distrusted": float(distrusted), f"{name}_uncertain": float(uncertain)}
+            distrusted = (score > detector.thresholds[rule])[labelled].mean()
+            detector.facts[f"{name}_distrusted"] = float(distrusted)
+            detector.facts[f"{name}_uncertain"] = float(uncertain)
     shares = [detector.facts["validation_distrusted"] for detector in detectors]
-    if (share := sum(shares) / len(shares)) > MOST_DISTRUSTED:
+    share = sum(shares) / len(shares)
+    if share > MOST_DISTRUSTED:
         _log.warning("the detector distrusts %.0f %% of the validation tokens. %s", 100 * share, TOO_MUCH_DISTRUST)
 
 
 def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
-    """Draw ``total`` indices into concatenated sets of ``sizes`` members, from each set in turn; shuffled passes over a
-    set's members follow one another."""
+    """Draw ``total`` indices into concatenated sets of ``sizes`` members, from each set in turn.
+
+    Each set is passed over as often as needed, each time in another random order.
+    """
     generator = _generator(seed, "order")
     drawn = []
     start = 0
-    each = -(-total // len(sizes))
+    n_from_each = math.ceil(total / len(sizes))
     for count in sizes:
-        passes = [torch.randperm(count, generator=generator) for _ in range(-(-each // count))]
-        drawn.append(start + torch.cat(passes)[:each])
+        n_passes = math.ceil(n_from_each / count)
+        passes = [torch.randperm(count, generator=generator) for _ in range(n_passes)]
+        drawn.append(start + torch.cat(passes)[:n_from_each])
         start += count
     return torch.stack(drawn, dim=-1).flatten()[:total]
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:
+    """A generator for a purpose ("order", "dropout") in the training under a seed."""
     return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
 
 
@@ -250,6 +268,7 @@ def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
 
 
 def _check(train: Sequences, validation: Sequences) -> None:
+    """Raise :class:`UserError` for sets that no detector can be trained on (see :func:`train`)."""
     if train.width != validation.width:
         raise UserError(
             f"embeddings are {train.width} wide in the training split and {validation.width} in the validation split; "

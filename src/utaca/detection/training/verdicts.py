@@ -43,7 +43,7 @@ def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
     """Decide on all tokens under several rules, by name; the name "" stands for the rule of the detector's settings.
 
     If the settings have the paper's rule, "youden" thresholds the log odds of failure for the best balanced accuracy.
-    For an evidential detector, "mass" likewise thresholds the lack of evidence (:func:`vacuity`).
+    For an evidential detector, "mass" does the same with the lack of evidence (:func:`vacuity`).
     """
     logits = token_logits(detector, sequences)
     decision = detector.settings.decision
@@ -51,12 +51,13 @@ def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
     scores = {rule: distrust(p, rule) for rule in dict.fromkeys((decision, "youden"))}
     if detector.settings.kind == "evidential":
         scores["mass"] = vacuity(logits)
-    return {
-        "" if rule == decision else rule: Verdicts(
-            (score > detector.thresholds[rule]).numpy(), score.numpy(), None if rule == "mass" else p.numpy()
-        )
-        for rule, score in scores.items()
-    }
+    result = {}
+    for rule, score in scores.items():
+        uncertain = (score > detector.thresholds[rule]).numpy()
+        probabilities = None if rule == "mass" else p.numpy()
+        name = "" if rule == decision else rule
+        result[name] = Verdicts(uncertain, score.numpy(), probabilities)
+    return result
 
 
 def vacuity(logits: Tensor) -> Tensor:
@@ -75,7 +76,10 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
     length = sequences.length.numpy()
     owner = pa.array(np.repeat(np.arange(len(sequences)), length))
     label = sequences.labels
-    nothing = pa.nulls(n, pa.float32())
+    if p is None:
+        probabilities = [pa.nulls(n, pa.float32())] * 3
+    else:
+        probabilities = [pa.array(np.ascontiguousarray(column)) for column in p.T]
     columns = [
         pa.repeat(pa.scalar(name), n),
         pa.repeat(pa.scalar(seed, pa.int32()), n),
@@ -86,7 +90,7 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
         pa.array(sequences.value),
         pa.array(uncertain),
         pa.array(score),
-        *((pa.array(np.ascontiguousarray(column)) for column in p.T) if p is not None else [nothing] * 3),
+        *probabilities,
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMAS["detections"])
 
