@@ -47,18 +47,18 @@ def _date(rng: random.Random, first_year: int, last_year: int) -> str:
     first = datetime.date(first_year, 1, 1).toordinal()
     last = datetime.date(last_year, 12, 31).toordinal()
     day = datetime.date.fromordinal(rng.randint(first, last))
-    return rng.choice(
-        (
-            day.isoformat(),
-            f"{day:%B} {day.day}, {day.year}",
-            f"{day.month:02}/{day.day:02}/{day.year}",
-            f"{day.day} {day:%b}, {day.year}",
-            f"{day.day} {day:%B} {day.year}",
-        )
+    notations = (
+        day.isoformat(),
+        f"{day:%B} {day.day}, {day.year}",
+        f"{day.month:02}/{day.day:02}/{day.year}",
+        f"{day.day} {day:%b}, {day.year}",
+        f"{day.day} {day:%B} {day.year}",
     )
+    return rng.choice(notations)
 
 
 def _source(rng: random.Random, locale: str) -> Faker:
+    """The Faker of a locale, which draws from ``rng``."""
     source = faker(locale)
     source.random = rng
     return source
@@ -120,9 +120,24 @@ def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], st
 
     def draw(rng: random.Random, locale: str) -> str:
         at_home = local == 1 or (local > 0 and rng.random() < local)
-        return getattr(_source(rng, locale if at_home else "en_US"), method)()
+        source = _source(rng, locale if at_home else "en_US")
+        return getattr(source, method)()
 
     return draw
+
+
+def _street_address(rng: random.Random, locale: str) -> str:
+    return _source(rng, _some_locale(rng, locale)).street_address()
+
+
+def _license_plate(rng: random.Random, locale: str) -> str:
+    return _source(rng, _some_locale(rng, locale)).license_plate()
+
+
+def _lucky_number(rng: random.Random, locale: str) -> str:
+    """A number that mostly has two digits."""
+    largest = rng.choice((99, 99, 99, 999, 9999))
+    return str(rng.randint(0, largest))
 
 
 _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
@@ -136,14 +151,14 @@ _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "credit card provider": _faked("credit_card_provider"),
     "currency used": _faked("currency_name"),
     "catch phrase": _faked("catch_phrase", local=0.5),
-    "street address": lambda rng, locale: _source(rng, _some_locale(rng, locale)).street_address(),
-    "vehicle license plate": lambda rng, locale: _source(rng, _some_locale(rng, locale)).license_plate(),
+    "street address": _street_address,
+    "vehicle license plate": _license_plate,
     "favorite file extension": _faked("file_extension"),
     "domain name": _faked("domain_name", local=1),
     "cryptocurrency": _faked("cryptocurrency_name"),
     "timezone": lambda rng, locale: rng.choice(_values().timezones),
     "isbn code": _faked("isbn13"),
-    "lucky number": lambda rng, locale: str(rng.randint(0, rng.choice((99, 99, 99, 999, 9999)))),
+    "lucky number": _lucky_number,
     "hobby": lambda rng, locale: rng.choice(_values().hobbies),
     "marital status": lambda rng, locale: rng.choice(_values().marital_statuses),
     "personality type": lambda rng, locale: rng.choice(_values().personality_types),
@@ -168,6 +183,7 @@ def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
     value_rng = random.Random(rng.getrandbits(64))
     while True:
         # Line breaks of addresses become ", ".
-        value = " ".join(", ".join(draw(value_rng, locale).splitlines()).split()).rstrip(" .,;")
+        in_one_line = ", ".join(draw(value_rng, locale).splitlines())
+        value = " ".join(in_one_line.split()).rstrip(" .,;")
         if value and "unknown" not in value.casefold() and len(value) <= _LONGEST.get(attribute, MAX_LENGTH):
             return value

@@ -12,6 +12,7 @@ from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
 
 Write = Callable[[str, Sequence[tuple[str, str]]], tuple[Sequence[str], Sequence[Mapping[str, Any]]]]
+"""Writes a biography from a person's name and (attribute, value) pairs: sentences, and ``stated`` of the schema."""
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,13 @@
 """Positions at which a document states its facts, and documents without these statements, to train detectors.
 
-The paper trains its detector under complete, partial and missing evidence in RULER alone (appendix "Calibration"). A
+The evidence of a fact is the sentence of the document that states it. The paper trains its detector under complete,
+partial and missing evidence only in RULER (appendix "Calibration"). A
 good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
 """
 
 import random
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from utaca.settings.schema import EVIDENCE
@@ -27,9 +28,9 @@ _BREAKS = re.compile(r"\n{3,}")
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
     """Character offsets [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
 
-    This is the sentence of the document's ``evidence`` of a fact with this value, if it has ``facts`` and evidence of
-    one; otherwise the first sentence of the biography that contains the value verbatim, up to letter case and spaces.
-    Without one, it is the sentence with most words of the value; None if it has less than half.
+    It is the first of these sentences that the document has: the sentence at the place that ``evidence`` gives for a
+    fact with this value; the first sentence of the biography that contains the value, up to letter case and spaces; the
+    sentence with most words of the value, if it has at least half of them. None if it has none of these.
     """
     text = document["text"]
     spans = _biography_spans(document)
@@ -43,22 +44,28 @@ def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
         after = _SENTENCE_END.search(text, last - 1, end)
         return _stripped(text, before[-1] if before else start, after.end() if after else end)
 
-    of_value = [fact["attribute"] for fact in document.get("facts") or () if fact["value"] == value]
-    places = [one for one in document.get("evidence") or () if one["attribute"] in of_value]
+    facts = document.get("facts") or ()
+    attributes = [fact["attribute"] for fact in facts if fact["value"] == value]
+    places = [place for place in document.get("evidence") or () if place["attribute"] in attributes]
     for place in sorted(places, key=lambda place: place["start"]):
         for start, end in spans:
             if start <= place["start"] < end:
                 return around(place["start"], place["end"], start, end)
     literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
     for start, end in spans:
-        if match := literal.search(text, start, end):
-            return around(*match.span(), start, end)
+        match = literal.search(text, start, end)
+        if match:
+            return around(match.start(), match.end(), start, end)
 
-    def common(span: tuple[int, int]) -> int:
-        return len(wanted & {word.lower() for word in _WORD.findall(text[slice(*span)])})
+    def n_common(span: tuple[int, int]) -> int:
+        words = _WORD.findall(text[slice(*span)])
+        return len(wanted & {word.lower() for word in words})
 
-    best = max((span for place in spans for span in sentences(text, *place)), key=common, default=None)
-    return best if best and 2 * common(best) >= len(wanted) else None
+    candidates: list[tuple[int, int]] = []
+    for start, end in spans:
+        candidates += sentences(text, start, end)
+    best = max(candidates, key=n_common, default=None)
+    return best if best and 2 * n_common(best) >= len(wanted) else None
 
 
 def sentence(document: Mapping[str, Any], value: str) -> str:
@@ -81,8 +88,9 @@ def verbatim(text: str, person: str, facts: Iterable[Mapping[str, str]]) -> list
             occurrences[match[0]].append(match.span())
     places = []
     for fact in facts:
-        if found := occurrences[fact["value"]]:
-            start, end = found.pop(0) if len(found) > 1 else found[0]
+        of_value = occurrences[fact["value"]]
+        if of_value:
+            start, end = of_value.pop(0) if len(of_value) > 1 else of_value[0]
             places.append({"attribute": fact["attribute"], "start": start, "end": end})
     return places
 
@@ -93,19 +101,20 @@ def evidence(document: Mapping[str, Any], stated: Iterable[Mapping[str, Any]]) -
     ``document`` has ``text`` and ``spans``, in which the biography's sentences are whole and in order; ``stated`` are
     the places in these sentences joined by spaces, as in schema "biographies".
     """
-    # How far each part of the biography is moved in the document, by the part's end in the joined sentences.
+    # The end of each part of the biography in the joined sentences, and how far the document moves the part.
     moved = []
     offset = 0
     for start, end in _biography_spans(document):
         moved.append((offset + end - start, start - offset))
         offset += end - start + 1
-    found = []
+    places = []
     for place in stated:
         by = next(by for end, by in moved if place["end"] <= end)
         start = place["start"] + by
         end = place["end"] + by
-        found.append({"attribute": place["attribute"], "text": document["text"][start:end], "start": start, "end": end})
-    return found
+        text = document["text"][start:end]
+        places.append({"attribute": place["attribute"], "text": text, "start": start, "end": end})
+    return places
 
 
 def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterator[dict[str, Any]]:
@@ -113,11 +122,12 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
 
     ``document`` is a row of schema "documents". Complete evidence leaves the text as it is. Missing evidence removes
     every sentence of the biography that states the value of a fact. Partial evidence removes those of half of the
-    facts, rounded up, drawn by the document's id; if there is one fact, it removes the second half of the value's words
-    (or of one word's letters). A sentence may state the values of several facts. Ids are those of :func:`named`.
+    facts, rounded up, drawn by the document's id; if there is only one fact, it removes the second half of the value's
+    words (or of a single word's letters). A sentence may state the values of several facts. Ids are those of
+    :func:`named`.
     """
     attributes = [fact["attribute"] for fact in document["facts"]]
-    half = random.Random(f"evidence {document['id']}").sample(attributes, -(-len(attributes) // 2))
+    half = random.Random(f"evidence {document['id']}").sample(attributes, _half_of(attributes))
     for condition in conditions:
         if condition == _COMPLETE:
             text = document["text"]
@@ -125,8 +135,17 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
             text = _halved(document)
         else:
             text = _without(document, half if condition == _PARTIAL else attributes)
-        asking = {key: document[key] for key in ("person", "facts")}
-        yield {"id": named(document["id"], condition), **asking, "text": text}
+        yield {
+            "id": named(document["id"], condition),
+            "person": document["person"],
+            "facts": document["facts"],
+            "text": text,
+        }
+
+
+def _half_of(things: Sized) -> int:
+    """Half the number of things, rounded up."""
+    return (len(things) + 1) // 2
 
 
 def named(document: str, condition: str) -> str:
@@ -151,7 +170,8 @@ def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
-    for stop in [*(match.end() for match in _SENTENCE_END.finditer(text, start, end)), end]:
+    stops = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
+    for stop in [*stops, end]:
         first, stop = _stripped(text, start, stop)
         if first < stop:
             yield first, stop
@@ -168,7 +188,7 @@ def any_of(words: Iterable[str]) -> str:
     longest = sorted(words, key=len, reverse=True)
     # In Thai, Japanese, Chinese and Korean, no space need stand between a word and what follows.
     letter = r"[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
-    return "|".join(rf"(?<!{letter}){re.escape(one)}(?!{letter})" for one in longest)
+    return "|".join(rf"(?<!{letter}){re.escape(word)}(?!{letter})" for word in longest)
 
 
 def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
@@ -184,7 +204,9 @@ def _halved(document: Mapping[str, Any]) -> str:
 
     def half(match: re.Match[str]) -> str:
         words = match[0].split()
-        return " ".join(words[: -(-len(words) // 2)]) if len(words) > 1 else match[0][: -(-len(match[0]) // 2)]
+        if len(words) > 1:
+            return " ".join(words[: _half_of(words)])
+        return match[0][: _half_of(match[0])]
 
     text = document["text"]
     kept = []

@@ -1,6 +1,7 @@
 """Documents of the training and validation split: a fact among simple sentences (paper, appendix on data construction).
 
-The paper's are "relatively simple and short", and its prose of Wikipedia pads the test split alone.
+The paper's documents of these splits are "relatively simple and short"; only its test split is padded with prose of
+Wikipedia.
 """
 
 import random
@@ -38,22 +39,22 @@ class Filler:
 
         The biography's sentences stay together, before, between or after simple sentences; each of these places is
         equally likely. Simple sentences are drawn in random order, without repetition until all were used; only the
-        last one may repeat another, because it is chosen to fit. Raises :class:`UserError` if the biography is longer
-        than ``n_tokens``, or if no sentences come within 1 %.
+        last sentence may repeat another, because it is chosen to fit. Raises :class:`UserError` if the biography is
+        longer than ``n_tokens``, or if no sentences come within 1 %.
         """
-        told = " ".join(biography["sentences"])
+        narrative = " ".join(biography["sentences"])
         slack = int(n_tokens * TOLERANCE)
-        n_told = self._count(told)
+        n_narrative = self._count(narrative)
         # A joined text may have more or fewer tokens than its sentences one by one: each attempt corrects by the
         # difference that the previous one found.
         correction = 0
         for _ in range(_ATTEMPTS):
-            fillers = self._fillers(n_tokens - n_told - correction, slack, rng)
+            fillers = self._fillers(n_tokens - n_narrative - correction, slack, rng)
             place = rng.randint(0, len(fillers))
-            row = self._row(biography, fillers[:place], told, fillers[place:])
+            row = self._row(biography, fillers[:place], narrative, fillers[place:])
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            correction = row["n_tokens"] - n_told - sum(map(self._size, fillers))
+            correction = row["n_tokens"] - n_narrative - sum(map(self._size, fillers))
         raise UserError(
             f"no simple sentences bring the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
             f"raise scale.{biography['split']}.tokens"
@@ -67,8 +68,8 @@ class Filler:
             order = order or rng.sample(self._sentences, len(self._sentences))
             sentence = order.pop()
             if self._size(sentence) > needed:
-                # The last sentence is one of those that fit.
-                fitting = [one for one in self._sentences if self._size(one) <= needed]
+                # The last sentence is drawn from those that fit.
+                fitting = [filler for filler in self._sentences if self._size(filler) <= needed]
                 if not fitting:
                     break
                 sentence = rng.choice(fitting)
@@ -76,19 +77,25 @@ class Filler:
             needed -= self._size(sentence)
         return drawn
 
-    def _row(self, biography: Mapping[str, Any], before: list[str], told: str, after: list[str]) -> dict[str, Any]:
+    def _row(self, biography: Mapping[str, Any], before: list[str], narrative: str, after: list[str]) -> dict[str, Any]:
+        """The row of a document: the biography's ``narrative`` between two lists of simple sentences."""
         parts = (
             ("filler", NAME, " ".join(before)),
-            ("biography", biography["id"], told),
+            ("biography", biography["id"], narrative),
             ("filler", NAME, " ".join(after)),
         )
         text = ""
         spans = []
         for kind, source, part in parts:
             if part:
-                text += " " * bool(text)
+                if text:
+                    text += " "
                 spans.append({"kind": kind, "source": source, "start": len(text), "end": len(text) + len(part)})
                 text += part
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
-        row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
-        return row | {"evidence": evidence(row, biography["stated"]), "corpus": NAME}
+        row["text"] = text
+        row["n_tokens"] = self._count(text)
+        row["spans"] = spans
+        row["evidence"] = evidence(row, biography["stated"])
+        row["corpus"] = NAME
+        return row

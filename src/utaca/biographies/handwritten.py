@@ -1,4 +1,4 @@
-"""Biographies that people wrote by hand: a JSONL file with one :class:`Biography` per line."""
+"""Biographies that people wrote by hand: a JSONL file with a :class:`Biography` on each line."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,8 @@ MEND = "mend it, or name another JSONL file of biographies"
 
 
 class _Fact(TypedDict):
+    """A fact that the text states with this ``value``; ``also`` are other forms of the value."""
+
     attribute: Filled
     value: Filled
     also: list[str]
@@ -35,10 +37,12 @@ def biographies(path: str | Path) -> list[Biography]:
     rows: dict[str, Biography] = {}
     for where, record in records(path, MEND):
         row = checked(Biography, record, where, MEND)
-        if missing := [fact["value"] for fact in row["facts"] if fact["value"] not in row["text"]]:
-            raise UserError(f"{where} has the value {missing[0]!r}, which its text has not; {MEND}")
-        names = [*(fact["attribute"] for fact in row["facts"]), *row["absent"]]
-        if twice := [name for name in names if names.count(name) > 1]:
+        for fact in row["facts"]:
+            if fact["value"] not in row["text"]:
+                raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {MEND}")
+        names = [fact["attribute"] for fact in row["facts"]] + row["absent"]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
             raise UserError(f"{where} has the attribute {twice[0]!r} twice; {MEND}")
         if rows.setdefault(row["id"], row) is not row:
             raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
@@ -50,8 +54,8 @@ def biographies(path: str | Path) -> list[Biography]:
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text as one sentence.
 
-    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, and for fewer rows
-    or one without facts.
+    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, and if the file has
+    fewer rows, or a row has no facts.
     """
     rows = biographies(path)
     if len(rows) < count:
@@ -59,7 +63,8 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     for row in rows[:count]:
         if not row["facts"]:
             raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
-        facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in row["facts"][: FACTS["test"]]]
+        asked = row["facts"][: FACTS["test"]]
+        facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in asked]
         yield {
             "id": row["id"],
             "split": "test",

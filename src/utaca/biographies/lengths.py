@@ -12,7 +12,10 @@ TOLERANCE = 0.01
 
 
 def counter(tokenizer: Any) -> Callable[[str], int]:
-    """A counter of a text's tokens, without special ones, by a ``tokenizers.Tokenizer`` or a fast transformers one."""
+    """A function that counts the tokens of a text, without special tokens.
+
+    ``tokenizer`` is a ``tokenizers.Tokenizer`` or a fast tokenizer of transformers.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     return lambda text: len(backend.encode(text, add_special_tokens=False))
 
@@ -20,7 +23,7 @@ def counter(tokenizer: Any) -> Callable[[str], int]:
 def mode(shortest: int, longest: int, mean: float) -> float:
     """The likeliest length of the triangular distribution from ``shortest`` to ``longest`` that has this mean.
 
-    There is no such distribution where it lies outside of these.
+    If it is outside of these limits, there is no such distribution.
     """
     return 3 * mean - shortest - longest
 
@@ -37,19 +40,25 @@ def draw_length(shortest: int, longest: int, mean: float, rng: random.Random) ->
 
 @cache
 def share_outside(shortest: int, longest: int, mean: float, layout: Layout) -> float:
-    """The expected share, 0 to 1, of facts in far blocks, which a reader sees by retrieval alone.
+    """The expected share, 0 to 1, of facts in far blocks, which a reader sees only by retrieval.
 
     Lengths are those of :func:`draw_length`; a fact's place is any token of its document, all equally likely. The
     window is that of the document's last token. Question and answer move it on, so that a little more than this share
     lies outside when the answer is decoded.
     """
-    weights = far = 0.0
+    weights = 0.0
+    far = 0.0
     peak = mode(shortest, longest, mean)
+
+    def weight_of(length: int) -> float:
+        if not mean or shortest == longest:
+            return 1.0
+        if length < peak:
+            return (length - shortest) / (peak - shortest)
+        return (longest - length) / (longest - peak or 1)
+
     for length in range(shortest, longest + 1):
-        weight = 1.0
-        if mean and shortest < longest:
-            rising = length < peak
-            weight = (length - shortest) / (peak - shortest) if rising else (longest - length) / (longest - peak or 1)
+        weight = weight_of(length)
         weights += weight
         far += weight * layout.n_far(length - 1) * layout.block_size / length
     return far / weights

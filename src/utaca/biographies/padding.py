@@ -44,10 +44,11 @@ class Padder:
         seen: set[str] = set()
         self._articles: list[tuple[str, list[str]]] = []
         for article in articles:
-            fresh = [text for text in dict.fromkeys(paragraphs(article["text"])) if text not in seen]
-            seen.update(fresh)
-            if fresh:
-                self._articles.append((article["title"], fresh))
+            distinct = dict.fromkeys(paragraphs(article["text"]))
+            unseen = [text for text in distinct if text not in seen]
+            seen.update(unseen)
+            if unseen:
+                self._articles.append((article["title"], unseen))
         if not self._articles:
             raise UserError(f"corpus {corpus!r} has no usable paragraph to pad documents with; choose another corpus")
         self._count = count
@@ -58,11 +59,12 @@ class Padder:
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
         """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
 
-        The biography's sentences stay whole and in order. If they state several facts, they are dealt into two to four
-        groups at increasing random depths; if one, they stay together. Padding takes articles in random order without
-        replacement, their paragraphs whole and in order. Of the last article it takes a run from a random paragraph;
-        the last paragraph may be cut at a sentence end, else at a word end. No paragraph comes twice before all were
-        used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or if no cut comes within 1 %.
+        The biography's sentences stay whole and in order. If they state several facts, they are divided into two to
+        four groups at increasing random depths; otherwise they stay together. Padding takes articles in random order
+        without replacement, their paragraphs whole and in order. Of the last article it takes a run from a random
+        paragraph; the last paragraph may be cut at a sentence end, else at a word end. No paragraph comes twice before
+        all were used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or if no cut comes within
+        1 %.
         """
         groups = _dealt(biography, rng)
         size = self._count(" ".join(groups))
@@ -76,16 +78,17 @@ class Padder:
             )
         if size >= n_tokens - slack:
             return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
-        # Tokens of the whole text less the sum of its parts' tokens, measured in the previous attempt.
+        # Tokens of the whole text minus the sum of its parts' tokens, measured in the previous attempt.
         surplus = 0
         for _ in range(_ATTEMPTS):
-            pieces = [*self._pieces(n_tokens - size - surplus, slack, rng)]
+            pieces = list(self._pieces(n_tokens - size - surplus, slack, rng))
             n_padding = sum(self._size(piece.text) for piece in pieces)
             # The last groups are joined if there are more groups than places.
             last = min(len(groups) - 1, len(pieces))
             groups = [*groups[:last], " ".join(groups[last:])]
             places = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
-            for place, text in reversed([*zip(places, groups, strict=True)]):
+            # From the last place on, because an insertion moves the places after it.
+            for place, text in reversed(list(zip(places, groups, strict=True))):
                 pieces.insert(place, _Piece("biography", biography["id"], text))
             row = self._row(biography, pieces)
             if abs(row["n_tokens"] - n_tokens) <= slack:
@@ -95,20 +98,26 @@ class Padder:
         raise UserError(f"no cut brings {document} within 1 %; raise {key}")
 
     def _row(self, biography: Mapping[str, Any], pieces: Sequence[_Piece]) -> dict[str, Any]:
+        """The row of the document that consists of these pieces."""
         text = SEPARATOR.join(piece.text for piece in pieces)
         spans: list[dict[str, Any]] = []
         end = -len(SEPARATOR)
         for piece in pieces:
             start = end + len(SEPARATOR)
             end = end + len(SEPARATOR) + len(piece.text)
-            # Paragraphs of one article that follow one another are one span.
+            span = {"kind": piece.kind, "source": piece.source, "start": start, "end": end}
+            # Paragraphs of an article that follow one another are in the same span.
             if spans and piece.kind == spans[-1]["kind"] == "article" and piece.source == spans[-1]["source"]:
                 spans[-1]["end"] = end
             else:
-                spans.append({"kind": piece.kind, "source": piece.source, "start": start, "end": end})
+                spans.append(span)
         row = {key: biography[key] for key in ("id", "split", "person", "facts")}
-        row |= {"text": text, "n_tokens": self._count(text), "spans": spans}
-        return row | {"evidence": evidence(row, biography.get("stated", ())), "corpus": self._corpus}
+        row["text"] = text
+        row["n_tokens"] = self._count(text)
+        row["spans"] = spans
+        row["evidence"] = evidence(row, biography.get("stated", ()))
+        row["corpus"] = self._corpus
+        return row
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
         """Paragraphs that sum to ``needed`` tokens, or to at most ``slack`` fewer if a cut allows it."""
@@ -141,13 +150,15 @@ class Padder:
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))
-            if fitting and self._size(text[: ends[fitting - 1]]) >= least:
-                return text[: ends[fitting - 1]]
+            if fitting:
+                cut = text[: ends[fitting - 1]]
+                if self._size(cut) >= least:
+                    return cut
         return ""
 
 
 def _dealt(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
-    """The biography in two to four groups of whole sentences; in one if it states one fact."""
+    """The biography in two to four groups of whole sentences; in a single group if it states only one fact."""
     sentences = biography["sentences"]
     cuts = [0, len(sentences)]
     if len(biography["facts"]) > 1 and len(sentences) >= _FEWEST_GROUPS:

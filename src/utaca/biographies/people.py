@@ -14,13 +14,13 @@ from faker.providers.address.it_IT import Provider as ItalianAddresses
 
 from utaca.data_files import DataFile, read
 
-# Shares in hundredths. A name's split is a function of the name alone, so no person is in two splits.
+# Shares in hundredths. A name's split is a function of only the name, so no person is in two splits.
 SPLIT_SHARES: dict[str, int] = {"reader": 55, "reader_validation": 10, "train": 20, "validation": 5, "test": 10}
 SPLITS: tuple[str, ...] = tuple(SPLIT_SHARES)
 
 
 class Locales(DataFile):
-    """By Faker locale: weight in the draw of people, probability of a second surname, strings that join surnames."""
+    """By locale of Faker: weight in the draw of people, probability of a second surname, strings that join surnames."""
 
     locales: dict[str, tuple[int, float, tuple[str, ...]]]
 
@@ -44,26 +44,32 @@ def faker(locale: str) -> Faker:
     source = Faker(locale, use_weighting=False)
     if locale == "it_IT":
         # Faker lists Italy's cities in the order of a set, which differs from process to process.
-        address = next(p for p in source.factories[0].get_providers() if isinstance(p, ItalianAddresses))
-        address.cities = sorted(address.cities)
+        for provider in source.factories[0].get_providers():
+            if isinstance(provider, ItalianAddresses):
+                provider.cities = sorted(provider.cities)
     return source
 
 
 def normalised(name: str) -> str:
     """The name without case, accents and surplus spaces."""
-    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
-    return " ".join("".join(c for c in decomposed if not unicodedata.combining(c)).split())
+    folded = unicodedata.normalize("NFKD", name).casefold()
+    decomposed = unicodedata.normalize("NFKD", folded)
+    plain = "".join(character for character in decomposed if not unicodedata.combining(character))
+    return " ".join(plain.split())
 
 
 def split_of(name: str) -> str:
     """The split that a name belongs to, one of :data:`SPLITS`."""
-    point = int.from_bytes(hashlib.sha256(normalised(name).encode()).digest()[:8], "big") % 100
-    return SPLITS[bisect_right([*accumulate(SPLIT_SHARES.values())], point)]
+    digest = hashlib.sha256(normalised(name).encode()).digest()
+    point = int.from_bytes(digest[:8], "big") % 100
+    ends = list(accumulate(SPLIT_SHARES.values()))
+    return SPLITS[bisect_right(ends, point)]
 
 
 def draw_person(rng: random.Random) -> Person:
     """A person of any split. The name has neither full stop nor comma, so that it never ends a sentence."""
-    locale = rng.choices(LOCALES, weights=[weight for weight, *_ in _LOCALES.values()])[0]
+    weights = [weight for weight, *_ in _LOCALES.values()]
+    (locale,) = rng.choices(LOCALES, weights=weights)
     _, second_surname, joints = _LOCALES[locale]
     source = faker(locale)
     source.random = rng

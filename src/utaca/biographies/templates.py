@@ -44,8 +44,10 @@ class Templates(DataFile):
 templates = partial(read, "biographies/writer.yaml", Templates)
 """The wordings; raises :class:`utaca.errors.UserError` if the file of wordings is malformed."""
 
-_NAMED, _BY_SURNAME = 0.4, 0.25
-"""How often a sentence that may begin with a pronoun has a name, and how often a name is the surname."""
+_NAMED = 0.4
+"""How often a sentence that may begin with a pronoun has a name."""
+_BY_SURNAME = 0.25
+"""How often a name is the surname."""
 _KINDS = {"birth date": "date", "company": "firm"}
 _NOTATIONS = ("%Y-%m-%d", "%m/%d/%Y", "%B %d, %Y", "%d %b, %Y", "%d %B %Y")
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
@@ -53,7 +55,7 @@ _OTHERS_PLACE = 4
 
 
 def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
-    """A biography of ``person`` in 8 to 16 sentences, or more if the facts need more.
+    """A biography of ``person`` in 8 to 16 sentences, or in more if the facts need more.
 
     The full name is in the first sentence. If ``varied``, a value may have another form of its kind, and the surname
     may stand for the name in later sentences; otherwise each value occurs verbatim, and names are full.
@@ -68,7 +70,8 @@ def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
     stated = _stated(facts, rng)
     connecting = templates().connecting
     n_sentences = max(rng.randint(_SHORTEST, _LONGEST), len(stated))
-    for filler in rng.sample(connecting, min(n_sentences - len(stated), len(connecting))):
+    n_connecting = min(n_sentences - len(stated), len(connecting))
+    for filler in rng.sample(connecting, n_connecting):
         stated.insert(rng.randint(1, len(stated)) if stated else 0, (filler, {}))
     pronouns = _pronouns(person, rng)
     sentences = []
@@ -92,8 +95,13 @@ def forms(attribute: str, value: str) -> list[str]:
         for notation in _NOTATIONS:
             with suppress(ValueError):
                 day = datetime.strptime(value, notation)
-                parts = {"year": f"{day.year:04}", "month": f"{day.month:02}", "day": f"{day.day:02}"}
-                parts |= {"month_name": f"{day:%B}", "day_number": str(day.day)}
+                parts = {
+                    "year": f"{day.year:04}",
+                    "month": f"{day.month:02}",
+                    "day": f"{day.day:02}",
+                    "month_name": f"{day:%B}",
+                    "day_number": str(day.day),
+                }
                 return [form.format(**parts) for form in texts.forms.date]
     if kind == "firm":
         name, _, last = value.rpartition(" ")
@@ -109,9 +117,11 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
     texts = templates()
     while left:
         attribute, value = left.pop(0)
-        pair = (attribute.lower(), left[0][0].lower()) if left else ("", "")
+        next_attribute, next_value = left[0] if left else ("", "")
+        pair = (attribute.lower(), next_attribute.lower())
         if pair in texts.pairs and rng.random() < 0.4:
-            stated.append((rng.choice(texts.pairs[pair]), {"first": value, "second": left.pop(0)[1]}))
+            left.pop(0)
+            stated.append((rng.choice(texts.pairs[pair]), {"first": value, "second": next_value}))
         else:
             wordings = texts.facts.get(attribute.lower(), texts.other)
             stated.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
@@ -119,15 +129,22 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
 
 
 def _surname(person: str, facts: Sequence[Fact]) -> str:
-    """The last word of a name; the whole name if that word is the only one, or is in a value, as a firm's name."""
+    """The last word of a name; the whole name if it has only one word, or if a value (a firm's name) has that word."""
     last = person.split()[-1] if person.split() else person
-    known = {word.casefold() for _, value in facts for word in re.findall(r"\w+", value)}
-    return person if known & {word.casefold() for word in re.findall(r"\w+", last)} else last
+    in_values: set[str] = set()
+    for _, value in facts:
+        in_values |= _folded_words(value)
+    return person if in_values & _folded_words(last) else last
+
+
+def _folded_words(text: str) -> set[str]:
+    return {word.casefold() for word in re.findall(r"\w+", text)}
 
 
 def _pronouns(person: str, rng: random.Random) -> dict[str, str]:
     """Feminine pronouns for a first name with a feminine ending, else feminine or masculine ones by chance."""
-    feminine = person.split()[0].lower().endswith(("a", "ie", "ette", "elle")) if person.split() else False
+    first_name = person.split()[0] if person.split() else ""
+    feminine = first_name.lower().endswith(("a", "ie", "ette", "elle"))
     if feminine or rng.random() < 0.5:
         return {"he": "she", "him": "her", "his": "her"}
     return {"he": "he", "him": "him", "his": "his"}
@@ -136,6 +153,7 @@ def _pronouns(person: str, rng: random.Random) -> dict[str, str]:
 def _sentence(
     template: str, values: dict[str, str], person: str, pronouns: dict[str, str], first: bool, named: bool
 ) -> str:
+    """A sentence from its template; if it is the ``first`` or ``named``, it has the name ``person``, else a pronoun."""
     possessive = f"{person}'" if person.endswith("s") else f"{person}'s"
     if first and not any(field in template for field in ("{Subject}", "{Possessive}", "{name}")):
         template = template.replace("{his}", "{possessive_name}", 1)

@@ -40,6 +40,7 @@ _CONSONANT_SOUND = re.compile(r"(uni|use|eu|one)", re.IGNORECASE)
 
 
 def _plural(noun: str) -> str:
+    """The plural of an English noun of the vocabulary."""
     if noun == "species":
         return noun
     if noun.endswith("y") and noun[-2] not in "aeiou":
@@ -47,6 +48,13 @@ def _plural(noun: str) -> str:
     if noun.endswith(("s", "x", "ch", "sh")):
         return noun + "es"
     return noun + "s"
+
+
+def _indefinite_article(match: re.Match[str]) -> str:
+    """ "a " or "an " for a match of :data:`_ARTICLE`, whose second group is the following word."""
+    letter, word = match.groups()
+    has_vowel = word.strip('"')[0] in "aeiouAEIOU" and not _CONSONANT_SOUND.match(word)
+    return f"{letter}n " if has_vowel else f"{letter} "
 
 
 SHARED = ("region", "month", "ordinal", "century", "small", "adverb", "evaluation", "unit", "kilo")
@@ -97,31 +105,33 @@ class _Prose:
     def __init__(self, topic: str, rng: random.Random, about_people: tuple[float, float, float]) -> None:
         self.rng = rng
         self.about_people = about_people
-        self.words = words = read("biographies/vocabulary.yaml", Vocabulary)
+        self.words = read("biographies/vocabulary.yaml", Vocabulary)
         known, self.phrase = domain_and_phrase(topic)
-        domain = words.domains[known or rng.choice(DOMAINS)]
-        listed = words.slots | domain
+        self.domain = self.words.domains[known or rng.choice(DOMAINS)]
         self.fixed: dict[str, str] = {}
         # Places, countries and people that an article mentions repeatedly.
         self.places = [self._place() for _ in range(14)]
-        self.countries = [rng.choice(words.surname_starts) + rng.choice(words.country_ends) for _ in range(6)]
+        self.countries = [self._country() for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
         self.decks: dict[str, list[int]] = {}
-        self.draws: dict[str, Callable[[], str]] = {slot: partial(rng.choice, each) for slot, each in listed.items()}
+        # What draws the text of each slot.
+        self.draws: dict[str, Callable[[], str]] = {}
+        for slot, words in (self.words.slots | self.domain).items():
+            self.draws[slot] = partial(rng.choice, words)
         self.draws |= {
-            "person": lambda: rng.choice(self.cast) if rng.random() < 0.3 else self._person(),
-            "place": lambda: rng.choice(self.places) if rng.random() < 0.5 else self._place(),
-            "city": lambda: rng.choice(self.places) if rng.random() < 0.5 else self._place(),
+            "person": self._cast_or_person,
+            "place": self._known_or_other_place,
+            "city": self._known_or_other_place,
             "country": lambda: rng.choice(self.countries),
-            "year": lambda: str(rng.randint(1100, 1999) if rng.random() < 0.4 else rng.randint(1780, 2015)),
+            "year": self._year,
             "decade": lambda: str(rng.randrange(1600, 2010, 10)),
             "date": self._date,
             "n": lambda: str(rng.randint(21, 980)),
-            "bignum": lambda: f"{rng.randint(1, 9) * 10 ** rng.randint(3, 5) + rng.randint(1, 999):,}",
+            "bignum": self._large_number,
             "pct": lambda: str(rng.randint(3, 96)),
             "age": lambda: str(rng.randint(19, 81)),
-            "adj": lambda: rng.choice(domain["adjective"] if rng.random() < 0.6 else words.adjectives),
-            "things": lambda: _plural(rng.choice(domain["thing"])),
+            "adj": self._adjective,
+            "things": lambda: _plural(rng.choice(self.domain["thing"])),
             "name": self._place,
             "university": self._university,
             "company": self._company,
@@ -129,8 +139,10 @@ class _Prose:
             "title": self._title,
             "quote": lambda: self._fill("quote"),
             "evaluations_clause": lambda: self._fill("clause"),
-            "topic_noun": lambda: rng.choice(domain["process"]),
+            "topic_noun": lambda: rng.choice(self.domain["process"]),
         }
+
+    # Each method below makes the text of a slot, or a part of it.
 
     def _surname(self) -> str:
         rng = self.rng
@@ -145,6 +157,30 @@ class _Prose:
     def _place(self) -> str:
         return self.rng.choice(self.words.place_starts) + self.rng.choice(self.words.place_ends)
 
+    def _country(self) -> str:
+        return self.rng.choice(self.words.surname_starts) + self.rng.choice(self.words.country_ends)
+
+    def _cast_or_person(self) -> str:
+        """A person of the article's cast, or another."""
+        return self.rng.choice(self.cast) if self.rng.random() < 0.3 else self._person()
+
+    def _known_or_other_place(self) -> str:
+        """A place that the article mentions repeatedly, or another."""
+        return self.rng.choice(self.places) if self.rng.random() < 0.5 else self._place()
+
+    def _adjective(self) -> str:
+        of_domain = self.rng.random() < 0.6
+        return self.rng.choice(self.domain["adjective"] if of_domain else self.words.adjectives)
+
+    def _year(self) -> str:
+        is_early = self.rng.random() < 0.4
+        return str(self.rng.randint(1100, 1999) if is_early else self.rng.randint(1780, 2015))
+
+    def _large_number(self) -> str:
+        digit = self.rng.randint(1, 9)
+        magnitude = self.rng.randint(3, 5)
+        return f"{digit * 10**magnitude + self.rng.randint(1, 999):,}"
+
     def _date(self) -> str:
         month = self.draws["month"]()
         day = self.rng.randint(1, 28)
@@ -153,27 +189,35 @@ class _Prose:
 
     def _university(self) -> str:
         place = self.draws["place"]()
-        return self.rng.choice(
-            (f"University of {place}", f"{place} University", f"{place} Polytechnic", f"{place} College")
-        )
+        names = (f"University of {place}", f"{place} University", f"{place} Polytechnic", f"{place} College")
+        return self.rng.choice(names)
 
     def _company(self) -> str:
         end = self.rng.choice(self.words.company_ends)
-        return f"{self._surname() if self.rng.random() < 0.6 else self._place()} {end}"
+        start = self._surname() if self.rng.random() < 0.6 else self._place()
+        return f"{start} {end}"
 
     def _institution(self) -> str:
         kind = self.rng.choice(self.words.institutions)
         place = self.draws["place"]()
-        return self.rng.choice((f"{place} {kind}", f"{kind} of {place}", f"Royal {kind} of {self.draws['country']()}"))
+        country = self.draws["country"]()
+        return self.rng.choice((f"{place} {kind}", f"{kind} of {place}", f"Royal {kind} of {country}"))
 
     def _title(self) -> str:
         head = self.rng.choice(self.words.publication_heads)
         thing = self.draws["things"]().title()
         process = self.draws["process"]().title()
-        joint = "into" if head == "Inquiry" else "on" if head not in ("Principles", "Elements", "Outline") else "of"
-        return f"{head} {joint} " + self.rng.choice((f"{thing} and {process}", f"the {process} of {thing}", thing))
+        if head == "Inquiry":
+            joint = "into"
+        elif head in ("Principles", "Elements", "Outline"):
+            joint = "of"
+        else:
+            joint = "on"
+        subject = self.rng.choice((f"{thing} and {process}", f"the {process} of {thing}", thing))
+        return f"{head} {joint} {subject}"
 
     def _slot(self, name: str, used: set[str]) -> str:
+        """The text of a slot, if possible not one of the texts that the sentence has ``used``."""
         if name in self.fixed:
             return self.fixed[name]
         if name[0].isupper():
@@ -188,6 +232,7 @@ class _Prose:
         return text
 
     def _fill(self, kind: str) -> str:
+        """A pattern of this kind with its slots filled."""
         # Patterns are dealt like cards, so that none comes back before the others had their turn.
         deck = self.decks.setdefault(kind, [])
         if not deck:
@@ -202,11 +247,7 @@ class _Prose:
             first = self.rng.randint(1150, 1960)
             self.fixed["year_a"] = str(first)
             self.fixed["year_b"] = str(first + self.rng.randint(4, 74))
-        text = self._fill(kind)
-        text = _ARTICLE.sub(
-            lambda m: m[1] + ("n " if m[2].strip('"')[0] in "aeiouAEIOU" and not _CONSONANT_SOUND.match(m[2]) else " "),
-            text,
-        )
+        text = _ARTICLE.sub(_indefinite_article, self._fill(kind))
         return text[:1].upper() + text[1:]
 
     def paragraph(self) -> str:
@@ -227,18 +268,21 @@ class _Prose:
         length = len(sentences[0].split()) + len(closing.split())
         paragraphs, inside, elsewhere = self.about_people
         about_people = rng.random() < paragraphs
+        share = inside if about_people else elsewhere
         while length < target:
-            text = self.sentence("person" if rng.random() < (inside if about_people else elsewhere) else "middle")
+            text = self.sentence("person" if rng.random() < share else "middle")
             size = len(text.split())
             if length + size > 160:
                 continue
             sentences.append(text)
             length += size
-        return " ".join(sentences + [closing] * bool(closing))
+        if closing:
+            sentences.append(closing)
+        return " ".join(sentences)
 
 
 def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bool = False) -> list[dict[str, Any]]:
-    """One article per topic, as rows of schema ``corpus``; other ``topics`` do not change the article of a topic.
+    """An article for each topic, as rows of schema ``corpus``; other ``topics`` do not change the article of a topic.
 
     An article has ``paragraphs`` distinct paragraphs of 60 to 160 words, about 680 characters each. In a ``crowded``
     article one sentence in four is about people, far more than in an encyclopedia: hard training text.

@@ -50,13 +50,15 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
             f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
             "paragraphs are separated by blank lines"
         )
-    if short := len(candidates) - len(rows):
+    short = len(candidates) - len(rows)
+    if short:
         omission = "%s: %d of %d texts have no paragraph of %d characters and are left out"
         _log.warning(omission, path, short, len(candidates), MINIMUM_CHARACTERS)
     return rows
 
 
 def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
+    """The title and text of each text file of a folder."""
     left_out: dict[str, list[str]] = {}
     files = prose_files(str(path), left_out)
     omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
@@ -74,12 +76,14 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, str]]:
+    """The records of a Parquet file."""
     try:
         names = pq.read_schema(path).names
         missing = [name for name in _NEEDED if name not in names]
         if missing:
             raise UserError(f"{path} has no column {' and no column '.join(missing)}; add it")
-        rows = pq.read_table(path, columns=[n for n in (*_NEEDED, *_OPTIONAL) if n in names]).to_pylist()
+        columns = [name for name in (*_NEEDED, *_OPTIONAL) if name in names]
+        rows = pq.read_table(path, columns=columns).to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as Parquet ({str(error).splitlines()[0]}); write it again") from None
     for number, row in enumerate(rows, 1):
@@ -87,7 +91,12 @@ def _parquet(path: Path) -> Iterator[dict[str, str]]:
 
 
 def _record(record: dict[str, Any], place: str) -> dict[str, str]:
+    """The known fields of a record; raises :class:`UserError` that names its ``place`` if title or text is missing."""
     for name in _NEEDED:
         if not isinstance(record.get(name), str) or not record[name].strip():
             raise UserError(f"{place} has no text under {name!r}; {_MEND}")
-    return {name: str(record[name]) for name in (*_NEEDED, *_OPTIONAL) if record.get(name) is not None}
+    known = {}
+    for name in (*_NEEDED, *_OPTIONAL):
+        if record.get(name) is not None:
+            known[name] = str(record[name])
+    return known

@@ -11,13 +11,21 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 def paragraphs(text: str) -> list[str]:
     """The usable paragraphs of a text, in order: parts between blank lines, white space collapsed, long enough."""
-    parts = (" ".join(part.split()) for part in _BLANK_LINES.split(text.replace("\r\n", "\n")))
-    return [part for part in parts if len(part) >= MINIMUM_CHARACTERS]
+    parts = _BLANK_LINES.split(text.replace("\r\n", "\n"))
+    collapsed = [" ".join(part.split()) for part in parts]
+    return [part for part in collapsed if len(part) >= MINIMUM_CHARACTERS]
 
 
 def article(
     source: str, title: str, text: str, url: str = "", licence: str = "", revision: str = "", synthetic: bool = False
 ) -> dict[str, Any]:
     """A row of schema ``corpus`` with the usable paragraphs of ``text``, which may be none."""
-    row = {"title": title, "text": "\n\n".join(paragraphs(text)), "url": url, "licence": licence, "revision": revision}
-    return row | {"source": source, "synthetic": synthetic}
+    return {
+        "title": title,
+        "text": "\n\n".join(paragraphs(text)),
+        "url": url,
+        "licence": licence,
+        "revision": revision,
+        "source": source,
+        "synthetic": synthetic,
+    }

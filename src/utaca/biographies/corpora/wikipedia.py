@@ -62,7 +62,9 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
     """
     rows = []
     for title in progress(titles, total=len(titles), unit="article", desc="Wikipedia"):
-        path = cache / f"{re.sub(r'[^A-Za-z0-9]+', '_', title)}-{hashlib.sha256(title.encode()).hexdigest()[:8]}.json"
+        plain_title = re.sub(r"[^A-Za-z0-9]+", "_", title)
+        digest = hashlib.sha256(title.encode()).hexdigest()[:8]
+        path = cache / f"{plain_title}-{digest}.json"
         if not path.exists():
             row = _fetched(api, title)
             with atomic_path(path) as scratch:
@@ -72,21 +74,22 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
 
 
 def _fetched(api: str, title: str) -> dict[str, Any]:
+    """The article of a title, fetched, as a row of schema ``corpus``."""
     answer = _answer(api, title)
-    mend = "choose corpus=folder or corpus=embedded"
+    advice = "choose corpus=folder or corpus=embedded"
     try:
         page = answer["query"]["pages"][0]
         if page.get("missing") or page.get("invalid"):
-            raise UserError(f"Wikipedia has no article {title!r} at {api}; {mend}")
+            raise UserError(f"Wikipedia has no article {title!r} at {api}; {advice}")
         name = page["title"]
         prose = _prose(page["extract"])
         revision = str(page["revisions"][0]["revid"])
     except (KeyError, IndexError, TypeError):
-        raise UserError(f"the MediaWiki API at {api} gave no text of {title!r}; {mend}") from None
+        raise UserError(f"the MediaWiki API at {api} gave no text of {title!r}; {advice}") from None
     url = httpx2.URL(f"{api.removesuffix('api.php')}index.php", params={"title": name, "oldid": revision})
     row = article("wikipedia", name, prose, str(url), LICENCE, revision)
     if not row["text"]:
-        raise UserError(f"the Wikipedia article {name!r} has no usable prose; {mend}")
+        raise UserError(f"the Wikipedia article {name!r} has no usable prose; {advice}")
     return row
 
 
@@ -112,7 +115,9 @@ def _answer(api: str, title: str) -> Any:
             wait = float(retry_after) if retry_after.isdigit() else INTERVAL_S * 2**attempt
             time.sleep(min(wait, _LONGEST_WAIT_S))
         except (httpx2.HTTPError, ValueError) as error:
-            reason = "its answer is not JSON" if isinstance(error, ValueError) else str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
+            if isinstance(error, ValueError):
+                reason = "its answer is not JSON"
             break
     raise UserError(
         f"the MediaWiki API at {api} cannot be used ({reason}); choose corpus=folder with corpus.path, or "
@@ -121,6 +126,7 @@ def _answer(api: str, title: str) -> Any:
 
 
 def _prose(extract: str) -> str:
+    """The paragraphs of an article's extract, without headings, formulas and back matter (notes, references)."""
     # Extracts put one paragraph on a line; formulas come as broken lines with a \displaystyle twin.
     kept: list[str] = []
     skipped = 0
