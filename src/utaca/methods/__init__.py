@@ -17,18 +17,21 @@ __all__ = ["METHODS", "Method", "build", "method_of"]
 
 
 def _load(name: str) -> ModuleType:
+    """The module of a method; an error in it becomes one sentence that names the file."""
     with in_a_sentence(f"the method {name} cannot be loaded", f"correct methods/{name}.py, or remove it"):
         return import_module(f"{__name__}.{name}")
 
 
-_MODULES = [_load(name) for name in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE)]
-METHODS: dict[str, Any] = {
-    kind.name: kind
-    for module in _MODULES
-    for kind in vars(module).values()
-    if getattr(kind, "__module__", "") == module.__name__ and "name" in vars(kind)
-}
+def _methods_of(module: ModuleType) -> dict[str, Any]:
+    """The classes of methods that a module defines, by the methods' names."""
+    own = [thing for thing in vars(module).values() if getattr(thing, "__module__", "") == module.__name__]
+    return {thing.name: thing for thing in own if "name" in vars(thing)}
+
+
+METHODS: dict[str, Any] = {}
 """Classes of the methods, by name."""
+for _module in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE):
+    METHODS |= _methods_of(_load(_module))
 
 
 def build(name: str, settings: Mapping[str, Any]) -> Any:
@@ -47,7 +50,13 @@ def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, An
 
     Raises :class:`UserError` if the method does not know a setting or cannot meet the budget.
     """
-    named = {name: value for name in ("budget", "policy", "drafts") if (value := getattr(point, name))}
+    named: dict[str, Any] = {}
+    if point.budget:
+        named["budget"] = point.budget
+    if point.policy:
+        named["policy"] = point.policy
+    if point.drafts:
+        named["drafts"] = point.drafts
     if point.adaptive and not point.detected:
         # The name of a detector's variant does not change what is decoded: the detector's file does.
         named["trigger"] = point.trigger

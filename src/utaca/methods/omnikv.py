@@ -11,7 +11,11 @@ from utaca.readers.load import Reader
 
 
 class _Filtered(Continuation):
-    """``prompt``: number of tokens before the first one that passes alone; ``best`` [k]: ids of the chosen ones."""
+    """What an answer attends to.
+
+    ``prompt`` is the number of tokens before the first token that is passed singly; ``best`` [k] are the ids of the
+    tokens that the latest filter layer chose.
+    """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -43,7 +47,7 @@ class _Filtered(Continuation):
 
 @dataclass(frozen=True)
 class OmniKV(DenseMethod):
-    """Filter layers rank the prompt's tokens; the layers between them attend to the best alone.
+    """Filter layers rank the prompt's tokens; the layers between them attend only to the best.
 
     Hao et al., ICLR 2025; antgroup/OmniKV (written from its description). The prompt is read by full attention. While
     decoding, a layer of ``filters`` ranks the prompt's tokens by the largest dot product, over query heads, of the
@@ -85,7 +89,9 @@ class OmniKV(DenseMethod):
         """The sparse layers of a reader of so many layers."""
         filters = self.filtering(layers)
         wait = round(self.wait * layers / self.depth)
-        dense = {*range(min(filters)), *(layer + i for layer in filters for i in range(wait + 1))}
+        dense = set(range(min(filters)))
+        for layer in filters:
+            dense.update(range(layer, layer + wait + 1))
         return set(range(layers)) - dense
 
     def nominal(self, state: _Filtered) -> float:

@@ -42,7 +42,8 @@ class _Window(MethodState):
         kept = Pairs(rotary(first.keys, range(len(first))), first.values)
         left = at - torch.arange(len(first), device=query.device) >= self.window
         self.attended.append(min(end, self.method.budget))
-        segments = [x for x in (kept.under(far, left), rotated.under(local, within)) if x.keys.shape[2]]
+        both = kept.under(far, left), rotated.under(local, within)
+        segments = [segment for segment in both if segment.keys.shape[2]]
         return mixed(probabilities(segments, scaling), segments)
 
 

@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Official:
-    """The official file of a task, with its layout and number of rows; ``member`` names it in an archive."""
+    """The official file of a task, with its layout and number of rows; ``member`` is its name in an archive."""
 
     task: type[Task]
     source: Source
@@ -143,13 +143,16 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
     got = scratch / "download"
     try:
         got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
-        if source.sha256 and (digest := sha256(got)) != source.sha256:
-            fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
+        if source.sha256:
+            digest = sha256(got)
+            if digest != source.sha256:
+                fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
     except (OSError, HTTPException, ValueError) as error:
         fault = f"{source.address} cannot be fetched ({_reason(error)})"
     for file in files:
         path = file.path(folder)
-        by_hand = f"bring it by hand: {f'its member {file.member}' if file.member else 'the file'} must lie at {path}"
+        part = f"its member {file.member}" if file.member else "the file"
+        by_hand = f"bring it by hand: {part} must lie at {path}"
         try:
             if fault:
                 raise UserError(fault)
@@ -167,6 +170,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
 
 
 def _from_hub(source: Source, scratch: Path) -> Path:
+    """Download a file of a data set of the hub; raises :class:`OSError` if it cannot be."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HTTPError, RevisionResolutionError, XetDownloadError
 
@@ -178,6 +182,7 @@ def _from_hub(source: Source, scratch: Path) -> Path:
 
 
 def _downloaded(address: str, path: Path) -> Path:
+    """Download a file to ``path``; raises :class:`OSError` if the connection breaks."""
     with urlopen(address, timeout=_PATIENCE) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file, 1 << 20)
         expected = answer.headers["Content-Length"]
@@ -188,6 +193,7 @@ def _downloaded(address: str, path: Path) -> Path:
 
 
 def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path:
+    """Unpack a member of a ZIP archive; raises :class:`UserError` if the archive is broken or has no such member."""
     path = scratch / "member"
     try:
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
@@ -201,4 +207,6 @@ def _reason(error: BaseException) -> str:
     """The first line of the root cause of an error, because the hub's own message is about its cache."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__).strip(" .")
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    reason = lines[0] if lines else type(error).__name__
+    return reason.strip(" .")

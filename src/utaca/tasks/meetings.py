@@ -30,12 +30,16 @@ class Meetings(SHIPPED["qmsum"]):
     def read(self, path: Path) -> Iterator[Row]:
         for number, (where, meeting) in enumerate(records(path, MEND), start=1):
             turns = objects(meeting, "meeting_transcripts", where)
-            # Some speakers said nothing.
-            lines = (f"{text(x, 'speaker', where)}: {text(x, 'content', where, blank=True)}" for x in turns)
+            lines = []
+            for turn in turns:
+                speaker = text(turn, "speaker", where)
+                said = text(turn, "content", where, blank=True)  # Some speakers said nothing.
+                lines.append(f"{speaker}: {said}")
             context = "\n".join(lines)
             if not context:
                 raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
-            general, specific = (objects(meeting, f"{kind}_query_list", where) for kind in ("general", "specific"))
+            general = objects(meeting, "general_query_list", where)
+            specific = objects(meeting, "specific_query_list", where)
             for place, query in enumerate(general + specific, start=1):
                 question = text(query, "query", where)
                 answer = text(query, "answer", where)
@@ -43,10 +47,11 @@ class Meetings(SHIPPED["qmsum"]):
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
         rows = list(rows)
-        before = Counter[str]()
+        n_before = Counter[str]()  # queries to each meeting so far
         rounds = []
         for row in rows:
-            rounds.append((before[row.document], row.id))
-            before[row.document] += 1
-        chosen = {name for _, name in sorted(rounds, key=itemgetter(0))[:count]}
+            rounds.append((n_before[row.document], row.id))
+            n_before[row.document] += 1
+        rounds.sort(key=itemgetter(0))
+        chosen = {name for _, name in rounds[:count]}
         return [row for row in rows if row.id in chosen]

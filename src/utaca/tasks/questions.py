@@ -12,22 +12,25 @@ if TYPE_CHECKING:
     from utaca.generation.answers import Asked
 
 VALIDATION_EVERY = 8
+"""Of how many documents one is kept for validation."""
 
 
 def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
     """The questions of rows of schema "examples"."""
-    # Scoring alone does without the packages that decode.
+    # Scoring does without the packages that decode.
     from utaca.generation.answers import Asked
 
-    return [
-        Asked(row["id"], row["text"], row["question"], task.longest(row["references"]), task.prefix) for row in examples
-    ]
+    asked = []
+    for row in examples:
+        longest = task.longest(row["references"])
+        asked.append(Asked(row["id"], row["text"], row["question"], longest, task.prefix))
+    return asked
 
 
 def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     """Ids of the rows that a detector learns from, and of those on which its checkpoint and thresholds are chosen.
 
-    One document in :data:`VALIDATION_EVERY`, with all rows that share the document, is for this choice. Raises
+    One document in :data:`VALIDATION_EVERY` is for this choice, with all rows that share the document. Raises
     :class:`UserError` if all rows share one document.
     """
     rows = list(examples)
@@ -35,9 +38,10 @@ def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     if len(documents) == 1:
         where = f"row {rows[0]['id']}, of a set that detectors learn from,"
         raise UserError(f"{where} has the set's one document, and they need another to validate on; raise its examples")
-    chosen = set(documents[::VALIDATION_EVERY])
-    held = {row["id"] for row in rows if row["document"] in chosen}
-    return {row["id"] for row in rows} - held, held
+    held_documents = set(documents[::VALIDATION_EVERY])
+    held = {row["id"] for row in rows if row["document"] in held_documents}
+    learned_from = {row["id"] for row in rows} - held
+    return learned_from, held
 
 
 def scores(

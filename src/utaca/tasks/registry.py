@@ -10,7 +10,13 @@ from utaca.tasks.rows import SHIPPED
 from utaca.tasks.ruler import QA1, QA2
 from utaca.tasks.task import Task
 
-TASKS: dict[str, type[Task]] = {**SHIPPED, **{task.name: task for task in (QA1, QA2, Meetings, Biographies)}}
+TASKS: dict[str, type[Task]] = {
+    **SHIPPED,
+    QA1.name: QA1,
+    QA2.name: QA2,
+    Meetings.name: Meetings,
+    Biographies.name: Biographies,
+}
 
 
 def task_of(settings: TaskSetSettings) -> Task:
@@ -27,7 +33,8 @@ def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
     :class:`UserError` if the task is unknown or lacks a named file.
     """
     task = task_of(settings)
-    if unknown := sorted(settings.files.keys() - task.files.keys()):
+    unknown = sorted(settings.files.keys() - task.files.keys())
+    if unknown:
         raise UserError(f"task {task.name} has no file {unknown[0]!r}; its files are {', '.join(task.files)}")
     named = {**task.files, **settings.files, **{path: path for path in settings.pool}}
     return {name: Path(folder, path) for name, path in named.items()}

@@ -131,6 +131,6 @@ def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
 def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, Any]]:
     """The list of objects under ``key``; raises :class:`UserError` for anything else."""
     value = record.get(key)
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")
     return value

@@ -47,7 +47,7 @@ _BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 @dataclass(frozen=True)
 class _Question:
-    """A question: the documents ``kept`` under each condition of evidence, and ``near`` ones of the same article."""
+    """A question: the documents ``kept`` under each condition of evidence, and ``near``, others of the same article."""
 
     id: str
     document: str
@@ -69,7 +69,11 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Documents that a prompt is made of, the distractors in the order in which they were drawn."""
+    """Documents that a prompt is made of, in three groups.
+
+    ``gold`` are the question's own, ``near`` others of the same article (``drawn_near``: in the order in which they
+    were drawn), ``far`` those of other articles in the order in which they were drawn.
+    """
 
     gold: Sequence[str]
     near: Sequence[str]
@@ -124,11 +128,10 @@ class _Ruler(Task):
         source = self._source(path, settings.articles)
         # The pool excludes what the file of questions has, also in articles without questions in this set: a reader may
         # have been trained on it, or another set may ask about it.
-        pool = {
-            self.document.format(title=title, text=paragraph)
-            for title, paragraph in _pool(files[name] for name in settings.pool)
-            if title not in source.titles and _plain(paragraph) not in source.texts
-        }
+        pool = set()
+        for title, paragraph in _pool([files[name] for name in settings.pool]):
+            if title not in source.titles and _plain(paragraph) not in source.texts:
+                pool.add(self.document.format(title=title, text=paragraph))
         documents = sorted(source.documents | pool)
         answer = len(prompts.text(self.prefix)) + self.new_tokens
         count = 0
@@ -162,6 +165,7 @@ class _Ruler(Task):
         """Content of a file; its questions are those about ``articles``, or about all if none is named."""
 
     def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSetSettings) -> Sequence[_Question]:
+        """The questions of a set, in its order; raises :class:`UserError` if the file has too few."""
         if len({question.id for question in questions}) < len(questions):
             raise UserError(f"{path} has two questions of one id; give each one of its own")
         if not questions or settings.examples > len(questions):
@@ -178,16 +182,24 @@ class _Ruler(Task):
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
         near_or_gold = {*question.kept[_COMPLETE], *near}
-        far = rng.sample(others := [document for document in documents if document not in near_or_gold], len(others))
+        others = [document for document in documents if document not in near_or_gold]
+        far = rng.sample(others, len(others))
         seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
         samples = {}
         for evidence in {_COMPLETE, *settings.evidence}:
             # A distractor must not state the evidence that was left out. For SQuAD only the same article is searched,
             # as short answers occur elsewhere by chance; for HotpotQA all distractors are.
-            looked = [*near, *(far if self.purged else [])] if evidence != _COMPLETE else []
-            telling = {document for document in looked if _holds(document, question.references)}
-            left = ([x for x in ordered if x not in telling] for ordered in (question.near, near, far))
-            samples[evidence] = _Sample(question.kept[evidence], *left, seed)
+            searched: list[str] = []
+            if evidence != _COMPLETE:
+                searched = [*near, *far] if self.purged else near
+            stating = {document for document in searched if _holds(document, question.references)}
+            samples[evidence] = _Sample(
+                question.kept[evidence],
+                [document for document in question.near if document not in stating],
+                [document for document in near if document not in stating],
+                [document for document in far if document not in stating],
+                seed,
+            )
         return samples
 
 
@@ -217,7 +229,8 @@ class QA1(_Ruler):
             by_title.setdefault(text(article, "title", where), []).extend(paragraphs)
             source.texts |= {_plain(text(paragraph, "context", where)) for paragraph in paragraphs}
         source.titles |= by_title.keys()
-        if unknown := [title for title in articles if title not in by_title]:
+        unknown = [title for title in articles if title not in by_title]
+        if unknown:
             raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
         for title in dict.fromkeys(articles or by_title):
             texts = list(dict.fromkeys(paragraph["context"] for paragraph in by_title[title]))
@@ -236,7 +249,8 @@ class QA1(_Ruler):
         question_id = identity(row, "id", f"{path}, a question of {document_id},")
         where = f"{path}, question {question_id},"
         whole = paragraph["context"]
-        references = tuple(dict.fromkeys(text(answer, "text", where) for answer in objects(row, "answers", where)))
+        answers = [text(answer, "text", where) for answer in objects(row, "answers", where)]
+        references = tuple(dict.fromkeys(answers))
         if not references:
             raise UserError(f"{where} has no answer; {MEND}")
         # What partial evidence keeps: the text before the answer.
@@ -269,18 +283,25 @@ class QA2(_Ruler):
             paragraphs = _titled(row, where)
             source.titles |= {title for title, _ in paragraphs}
             source.texts |= {_plain(paragraph) for _, paragraph in paragraphs}
-            documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
-            source.documents |= {document for _, document in documents}
+            documents = []
+            for title, paragraph in paragraphs:
+                document = self.document.format(title=title, text=paragraph)
+                documents.append((title, document))
+                source.documents.add(document)
             name = identity(row, "_id" if "_id" in row else "index", where)
             references = (text(row, "answer", where),)
             titles = {title for title, _ in documents}
             supporting = [title for title in _supporting(row, where) if title in titles]
-            others = [x for title, x in documents if title not in supporting and not _holds(x, references)]
-            kept = {
-                _COMPLETE: tuple(x for _, x in documents),
-                _PARTIAL: tuple(x for title, x in documents if title in supporting[:1] or x in others),
-                _MISSING: tuple(others),
-            }
+            others = []  # Neither supporting nor stating the answer.
+            for title, document in documents:
+                if title not in supporting and not _holds(document, references):
+                    others.append(document)
+            partial = []
+            for title, document in documents:
+                if title in supporting[:1] or document in others:
+                    partial.append(document)
+            whole = [document for _, document in documents]
+            kept = {_COMPLETE: tuple(whole), _PARTIAL: tuple(partial), _MISSING: tuple(others)}
             source.questions.append(_Question(name, name, text(row, "question", where), references, kept))
         return source
 
@@ -292,7 +313,10 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
     high = max(sample.least, min(sample.most, room)) + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if len(prompts.document(sample.text(middle))) <= room else (low, middle)
+        if len(prompts.document(sample.text(middle))) <= room:
+            low = middle
+        else:
+            high = middle
     return low
 
 
@@ -309,13 +333,14 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 def _holds(text: str, references: Sequence[str]) -> bool:
     """Whether a text contains an answer in the sense of the score; the answers yes and no are not searched for."""
     text = text.lower()
-    return any(reference in text for x in references if (reference := x.lower()) not in ("yes", "no"))
+    searched = {reference.lower() for reference in references} - {"yes", "no"}
+    return any(reference in text for reference in searched)
 
 
 def _before(text: str, references: Sequence[str]) -> str:
     """A paragraph up to the first statement of an answer; see :class:`QA1`."""
-    matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
-    start = min((match.start() for match in matches if match), default=0)
+    any_of = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
+    start = min([match.start() for match in any_of if match], default=0)
     ends = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
     if ends:
         return text[: ends[-1]].rstrip()
@@ -351,7 +376,10 @@ def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
 def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
     """The titles of a HotpotQA row's supporting paragraphs, each once."""
     try:
-        titles = row["supporting_titles"] if "supporting_titles" in row else [x for x, _ in row["supporting_facts"]]
+        if "supporting_titles" in row:
+            titles = row["supporting_titles"]
+        else:
+            titles = [title for title, _ in row["supporting_facts"]]
         return list(dict.fromkeys(titles))
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} has no titles under 'supporting_facts'; {MEND}") from error
@@ -363,7 +391,8 @@ def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
         for where, row in _rows(path):
             if "paragraphs" in row:
                 title = text(row, "title", where)
-                yield from ((title, text(x, "context", where)) for x in objects(row, "paragraphs", where))
+                for paragraph in objects(row, "paragraphs", where):
+                    yield title, text(paragraph, "context", where)
             elif "context" in row:
                 yield from _titled(row, where)
             else:
@@ -371,5 +400,5 @@ def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _plain(text: str) -> str:
-    """Collapse white space, so that texts that differ in white space alone compare equal."""
+    """Collapse white space, so that texts that differ only in white space compare equal."""
     return " ".join(text.split())

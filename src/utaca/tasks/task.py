@@ -17,8 +17,8 @@ class Example:
     """A row of a task as a prompt to a reader.
 
     The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
-    ``references`` are the right answers, any of them; ``document`` names what rows may share (a paragraph, a meeting);
-    intervals resample documents. ``query`` is the question without instructions.
+    ``references`` are the right answers: an answer need only match one of them. ``document`` names what rows may share
+    (a paragraph, a meeting); intervals resample documents. ``query`` is the question without instructions.
     """
 
     id: str

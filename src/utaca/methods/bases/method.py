@@ -44,8 +44,11 @@ class Pairs:
         return Pairs(torch.cat((self.keys, other.keys), 2), torch.cat((self.values, other.values), 2))
 
     def at(self, chosen: Tensor) -> Pairs:
-        """The pairs of the tokens ``chosen`` [R, m]: [1, G, m, D] if there is one row for all heads or one per
-        key-value head, [1, H, m, D] if there is one row per query head."""
+        """The pairs of the tokens ``chosen`` [R, m].
+
+        The result is [1, G, m, D] if R is 1 (the same tokens for all heads) or G (a row for each key-value head), and
+        [1, H, m, D] if there is a row for each query head.
+        """
         heads = self.keys.shape[1]
         rows = chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
         head = torch.arange(len(rows), device=rows.device)[:, None] * heads // len(rows)
@@ -143,7 +146,8 @@ class MethodState(ABC):
             step.after.attended = []
         reader = steps[0].after.reader
         if type(steps[0].state).advance is MethodState.advance:
-            hidden = reader.forward(torch.stack([step.tokens for step in steps]), _Rows([x.after for x in steps]))
+            tokens = torch.stack([step.tokens for step in steps])
+            hidden = reader.forward(tokens, _Rows([step.after for step in steps]))
             output = Output(hidden, reader.embeddings(), reader.logits)
             for row, step in enumerate(steps):
                 step.after.length += step.size
@@ -184,8 +188,10 @@ class _Rows:
         self._states = states
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        rows = zip(self._states, *(x.split(1) for x in (query, key, value)), strict=True)
-        return torch.cat([state.attend(layer, *row, scaling) for state, *row in rows])
+        outputs = []
+        for state, q, k, v in zip(self._states, query.split(1), key.split(1), value.split(1), strict=True):
+            outputs.append(state.attend(layer, q, k, v, scaling))
+        return torch.cat(outputs)
 
 
 @dataclass(frozen=True)
@@ -213,9 +219,10 @@ class Method(ABC):
 
     def __init_subclass__(cls) -> None:
         check_overrides(cls)
-        if (state := vars(cls).get("state")) is not None:
+        state = vars(cls).get("state")
+        if state is not None:
             # A function of the class, or the class of the state itself.
-            own = ["self"] * isfunction(state)
+            own = ["self"] if isfunction(state) else []
             check_takes(state, f"{cls.__name__}.state", *own, "reading", "repeated", "room")
         if "read" in vars(cls):
             cls.read = in_turn(cls.read)
