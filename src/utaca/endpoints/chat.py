@@ -138,10 +138,12 @@ class ChatServer:
         if isinstance(answer, Failure):
             return answer
         if forms != before and before is self._forms:
-            changes = [(name, form) for name, form in forms.items() if form != _FORMS[name][0]]
-            changed = ", ".join(
-                f"{form} in place of {_FORMS[name][0]}" if form else f"no {name}" for name, form in changes
-            )
+            changes = []
+            for name, form in forms.items():
+                usual = _FORMS[name][0]
+                if form != usual:
+                    changes.append(f"{form} in place of {usual}" if form else f"no {name}")
+            changed = ", ".join(changes)
             place = f"endpoint {self._endpoint.name}: {where(self._endpoint)}"
             _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, reason, changed)
             self._forms = forms
@@ -151,20 +153,27 @@ class ChatServer:
     async def _send(
         self, messages: Messages, kind: type[BaseModel], forms: Forms, n_late: int
     ) -> dict[str, Any] | Failure:
+        """Send a request with its parameters in these ``forms``; the result is as for :meth:`answer`."""
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": messages}
-        body |= {form: value for name, value in sampling(self._endpoint).items() if (form := forms.get(name, name))}
-        if form := forms["response_format"]:
-            body["response_format"] = {"type": form}
-            if form == "json_schema":
-                body["response_format"][form] = {"name": kind.__name__, "strict": True, "schema": shape(kind)}
+        for name, value in sampling(self._endpoint).items():
+            form = forms.get(name, name)
+            if form:
+                body[form] = value
+        response_format = forms["response_format"]
+        if response_format:
+            body["response_format"] = {"type": response_format}
+        if response_format == "json_schema":
+            schema = {"name": kind.__name__, "strict": True, "schema": shape(kind)}
+            body["response_format"]["json_schema"] = schema
         # Some servers still process a request after its client has left, which delays the repeat: allow twice the time.
         response = await self._post(body, self._endpoint.timeout_s * 2**n_late)
         answer = _completion(response)
         if answer is None:
             content = response.headers.get("content-type") or "of no type"
+            text = shown(self._endpoint, response.text) or "nothing"
             reason = (
                 f"{where(self._endpoint)} answers with HTTP {response.status_code}, but with no chat completion "
-                f"({content}: {shown(self._endpoint, response.text) or 'nothing'}; {transport.doubt(self._endpoint)})"
+                f"({content}: {text}; {transport.doubt(self._endpoint)})"
             )
             return Failure("protocol", reason=reason, passing=True)
         left_out = [name for name, form in forms.items() if not form and name != "response_format"]
@@ -220,11 +229,11 @@ class ChatServer:
 
 def _after(forms: Forms, refused: str) -> Forms | None:
     """The forms with the parameter that a refusal names in its next form; None if it names none, or rejects a value."""
-    places = {
-        name: match.start()
-        for name in _FORMS
-        if forms[name] and (match := re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused))
-    }
+    places = {}
+    for name in _FORMS:
+        named = re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused)
+        if named and forms[name]:
+            places[name] = named.start()
     if not places or _VALUE.match(refused):
         return None
     # Some servers accept either temperature or top_p, but not both.
@@ -234,7 +243,8 @@ def _after(forms: Forms, refused: str) -> Forms | None:
 
 def _next(forms: Forms, name: str) -> Forms | None:
     """The forms with parameter ``name`` in its next form; None if the parameter has its last form."""
-    later = _FORMS[name][_FORMS[name].index(forms[name]) + 1 :]
+    known = _FORMS[name]
+    later = known[known.index(forms[name]) + 1 :]
     return {**forms, name: later[0]} if later else None
 
 
@@ -275,13 +285,16 @@ def check(endpoint: EndpointSettings, role: str) -> None:
 
 
 async def _check(endpoint: EndpointSettings) -> None:
+    """Check a server as :func:`check` does; warn if the server does not list the model but answers to its name."""
     patience_s = min(10.0, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
         listed = await server.models()
         lacks = ""
         # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
         if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
-            names = ", ".join(sorted(listed)[:_SHOWN_MODELS]) + (", ..." if len(listed) > _SHOWN_MODELS else "")
+            names = ", ".join(sorted(listed)[:_SHOWN_MODELS])
+            if len(listed) > _SHOWN_MODELS:
+                names += ", ..."
             lacks = f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}"
         # The request has the form of the stages' requests, so that refused parameters are found before the run.
         # Some servers accept a JSON response format only if the text mentions JSON.

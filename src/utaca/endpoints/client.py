@@ -52,8 +52,12 @@ class Request:
 
 @dataclass
 class Usage:
-    """Cost of a call of :func:`ask`: answers of the server, requests settled by the store, repeats after an unusable or
-    missing answer, requests sent again to a busy, failing or unreachable server, tokens of the server's answers."""
+    """Cost of a call of :func:`ask`.
+
+    ``requests`` counts the answers of the server, ``cached`` the requests that the store settled, ``retries`` the
+    repeats after an unusable or missing answer, and ``resent`` the requests that were sent again to a busy, failing or
+    unreachable server. Tokens are those of the server's answers.
+    """
 
     requests: int = 0
     cached: int = 0
@@ -156,7 +160,7 @@ class _Exchange:
 
     def miss(self, failure: Failure) -> None:
         """Record that no answer came: the same messages are sent again, or the failure becomes the outcome."""
-        # Misses are counted apart: a later run, which replays the answers alone, must come to the same outcome.
+        # Misses are counted apart: a later run, which replays only the answers, must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:
@@ -187,11 +191,11 @@ class _Session:
     def run(self) -> None:
         """Find the outcome of every exchange; raises :class:`UserError` as :func:`ask` does."""
         for exchange in self._exchanges:
-            while exchange.outcome is None and (answer := self._store.get(exchange.digest)) is not None:
-                exchange.answer(answer)
+            self._replay(exchange)
         waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
         self.usage.cached = len(self._exchanges) - len(waiting)
-        self._failures = [x.outcome for x in self._exchanges if isinstance(x.outcome, Failure)]
+        outcomes = [exchange.outcome for exchange in self._exchanges]
+        self._failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         total = len(self._exchanges)
         cached = self.usage.cached
         with progress(total=total, initial=cached, unit="request", desc=self._description) as bar:
@@ -200,11 +204,21 @@ class _Session:
         if self._stopped:
             raise self._too_many()
 
+    def _replay(self, exchange: _Exchange) -> None:
+        """Read the answers of an exchange that the store has."""
+        while exchange.outcome is None:
+            answer = self._store.get(exchange.digest)
+            if answer is None:
+                return
+            exchange.answer(answer)
+
     @property
     def _stopped(self) -> bool:
+        """Whether more requests failed than the endpoint's config allows."""
         return len(self._failures) > self._endpoint.max_failed * len(self._exchanges)
 
     async def _serve(self, exchanges: Sequence[_Exchange], bar: tqdm) -> None:
+        """Find the outcomes of ``exchanges`` by requests to the server, several at once."""
         waiting = iter(exchanges)
         try:
             async with ChatServer(self._endpoint) as server, asyncio.TaskGroup() as tasks:
@@ -214,13 +228,17 @@ class _Session:
             raise faults.exceptions[0] from None
 
     async def _work(self, server: ChatServer, waiting: Iterator[_Exchange], bar: tqdm) -> None:
+        """Take one exchange after another, and send its requests until its outcome is known."""
         for exchange in waiting:
             again = 0
             while exchange.outcome is None:
                 self.usage.retries += again
                 async with self._turns[exchange.digest]:
                     answer = self._store.get(exchange.digest) or await self._send(server, exchange)
-                exchange.miss(answer) if isinstance(answer, Failure) else exchange.answer(answer)
+                if isinstance(answer, Failure):
+                    exchange.miss(answer)
+                else:
+                    exchange.answer(answer)
                 again = 1
             if isinstance(exchange.outcome, Failure):
                 self._failures.append(exchange.outcome)
@@ -233,6 +251,7 @@ class _Session:
                 return
 
     async def _send(self, server: ChatServer, exchange: _Exchange) -> dict[str, Any] | Failure:
+        """Send the next messages of an exchange, and keep the answer; :class:`UserError` for a general failure."""
         started = time.monotonic()
         answer = await server.answer(exchange.messages, exchange.request.answer, exchange.n_late)
         if not isinstance(answer, Failure):
@@ -256,22 +275,24 @@ class _Session:
         return answer
 
     def _too_many(self) -> UserError:
+        """The error for more failed requests than the endpoint's config allows."""
         endpoint = self._endpoint
         failures = self._failures
         kinds = Counter(failure.kind for failure in failures)
-        mend = "mend the endpoint or raise its attempts, max_tokens or max_failed"
+        reasons = [failure.reason for failure in failures if failure.reason]
+        advice = "mend the endpoint or raise its attempts, max_tokens or max_failed"
         if kinds["timeout"]:
-            mend = (
+            advice = (
                 f"the server is too slow for its timeout_s={endpoint.timeout_s:g} and concurrency="
                 f"{endpoint.concurrency}: raise the one, lower the other"
             )
-        elif reason := next((failure.reason for failure in failures if failure.reason), ""):
-            mend = f"{reason}; mend that"
+        elif reasons:
+            advice = f"{reasons[0]}; mend that"
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         requests = f"{len(failures)} of {len(self._exchanges)} requests to endpoint {endpoint.name}"
         return self._stop(
             f"{requests} (model {endpoint.model}) failed ({counts}), more than its max_failed={endpoint.max_failed:g} "
-            f"allows; {mend} and run again"
+            f"allows; {advice} and run again"
         )
 
     def _stop(self, reason: str) -> UserError:

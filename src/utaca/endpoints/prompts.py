@@ -2,7 +2,7 @@
 
 A prompt is the text file next to the module that uses it (``judging/cas.txt`` for ``judging/cas.py``): a first line
 ``version: <name>``, a blank line, the instruction. Version and instruction are part of every request: after a prompt
-is edited, its requests are sent anew and get no answers to the old prompt; requests of other modules stay the same.
+is edited, its requests are sent again and get no answers to the old prompt; requests of other modules stay the same.
 """
 
 import json
@@ -23,7 +23,7 @@ class Prompt:
     instruction: str
 
     def messages(self, task: Mapping[str, Any]) -> Messages:
-        """Chat messages: the instruction, then ``task`` as the one fenced JSON block that ends the user's message.
+        """Chat messages: the instruction, then ``task`` as the only fenced JSON block, which ends the user's message.
 
         Backticks are written as JSON escapes, so text under judgement cannot close the fence.
         """
@@ -38,5 +38,6 @@ class Prompt:
 def load(module: str) -> Prompt:
     """The prompt of a module, by its dotted name."""
     package, _, name = module.rpartition(".")
-    head, instruction = (files(package) / f"{name}.txt").read_text(encoding="utf-8").split("\n\n", 1)
+    text = (files(package) / f"{name}.txt").read_text(encoding="utf-8")
+    head, instruction = text.split("\n\n", 1)
     return Prompt(head.removeprefix("version: ").strip(), instruction.strip())

@@ -41,9 +41,14 @@ class Failure:
 def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
     """Numbers of prompt and completion tokens of a completion object; 0 for a number that the server did not report."""
     usage = answer.get("usage")
-    counts = [usage.get(name) if isinstance(usage, dict) else 0 for name in ("prompt_tokens", "completion_tokens")]
-    prompt, completion = (count if isinstance(count, int) and 0 <= count < 2**53 else 0 for count in counts)
-    return prompt, completion
+    if not isinstance(usage, dict):
+        return 0, 0
+
+    def count(name: str) -> int:
+        reported = usage.get(name)
+        return reported if isinstance(reported, int) and 0 <= reported < 2**53 else 0
+
+    return count("prompt_tokens"), count("completion_tokens")
 
 
 def read(
@@ -52,9 +57,10 @@ def read(
     """Return the text of a completion object, and its value of type ``shape`` or a failure (``check``'s too)."""
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
-    parts = message.get("content")
-    parts = parts if isinstance(parts, list) else [parts]
-    refusals = [part.get("refusal") for part in (message, *parts) if isinstance(part, Mapping)]
+    content = message.get("content")
+    parts = content if isinstance(content, list) else [content]
+    objects = [part for part in parts if isinstance(part, Mapping)]
+    refusals = [part.get("refusal") for part in (message, *objects)]
     refusal = " ".join(str(words) for words in refusals if words)
     whole = "".join(map(_text, parts))
     text = without_reasoning(whole)
@@ -63,24 +69,30 @@ def read(
     if choice.get("finish_reason") == "length":
         return text, Failure("truncated", "was cut off at the token limit; be brief")
     if not text:
-        kinds = [str(part.get("type")) for part in parts if isinstance(part, Mapping)]
+        kinds = [str(part.get("type")) for part in objects]
         kinds += [key for key, words in message.items() if words]
-        if whole.strip() or any("reasoning" in kind or "think" in kind for kind in kinds):
+        has_reasoning = any("reasoning" in kind or "think" in kind for kind in kinds)
+        if whole.strip() or has_reasoning:
             return "", Failure("reasoning", "ended with the reasoning")
         return "", Failure("empty", "was empty")
     value = _value(text, shape)
-    complaint = check(value) if check and not isinstance(value, Failure) else None
-    return (text, Failure("check", complaint)) if complaint else (text, value)
+    if check and not isinstance(value, Failure):
+        complaint = check(value)
+        if complaint:
+            return text, Failure("check", complaint)
+    return text, value
 
 
 def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | Failure:
-    """The one value of type ``shape`` in a text, perhaps among other words; a failure if none or unequal ones."""
+    """The value of type ``shape`` in a text, perhaps among other words; a failure if there is none, or several."""
     values: list[pydantic.BaseModel] = []
     failure = Failure("shape")
     parts = [text[start:end] for start, end in _objects(text)]
     broken = text.startswith("{") and not text.startswith(tuple(parts[:1]))
-    # The last error is told: the whole text's if that holds no complete JSON object or begins with an incomplete one.
-    for candidate in [*parts, text] if broken else [text, *parts]:
+    # The failure has the last error: the whole text's if the text has no complete JSON object, or begins with an
+    # incomplete one.
+    candidates = [*parts, text] if broken else [text, *parts]
+    for candidate in candidates:
         try:
             values.append(shape.model_validate_json(candidate))
         except pydantic.ValidationError as wrong:
@@ -95,9 +107,12 @@ def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | F
 
 def _text(part: Any) -> str:
     """The text of a part of a message; "" for a part that is reasoning or not text."""
-    if isinstance(part, Mapping) and part.get("type", "text") in ("text", "output_text") and not part.get("thought"):
+    if isinstance(part, Mapping):
+        if part.get("type", "text") not in ("text", "output_text") or part.get("thought"):
+            return ""
         part = part.get("text")
-        part = part.get("value") if isinstance(part, Mapping) else part
+        if isinstance(part, Mapping):
+            part = part.get("value")
     return part if isinstance(part, str) else ""
 
 

@@ -47,8 +47,9 @@ _ANSWERS = sa.Table(
 def sampling(endpoint: EndpointSettings) -> dict[str, Any]:
     """The sampling parameters of an endpoint as the request carries them."""
     parameters = {name: getattr(endpoint, name) for name in ("temperature", "top_p", "seed", "max_tokens")}
-    effort = endpoint.reasoning_effort
-    return parameters | ({"reasoning_effort": effort} if effort else {})
+    if endpoint.reasoning_effort:
+        parameters["reasoning_effort"] = endpoint.reasoning_effort
+    return parameters
 
 
 def identity(
@@ -105,11 +106,13 @@ class AnswerStore:
         """Create the table of answers if there is none; refuse a table of another program."""
         if not self._is_server:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        elif (encoding := connection.exec_driver_sql("SHOW server_encoding").scalar_one()) != "UTF8":
-            raise UserError(
-                f"{self.place} is in encoding {encoding}, which cannot hold every answer; make one that can: "
-                f"createdb --encoding=UTF8 --template=template0 NAME"
-            )
+        else:
+            encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+            if encoding != "UTF8":
+                raise UserError(
+                    f"{self.place} is in encoding {encoding}, which cannot hold every answer; make one that can: "
+                    f"createdb --encoding=UTF8 --template=template0 NAME"
+                )
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
@@ -134,7 +137,7 @@ class AnswerStore:
     ) -> dict[str, Any]:
         """Keep a model's answer to the request with identity ``request``, and return it.
 
-        If another process has kept an answer to it, that one stays and is returned. ``tokens`` are the numbers of
+        If another process has kept an answer to it, that answer stays and is returned. ``tokens`` are the numbers of
         prompt and completion tokens, ``seconds`` the time that the answer took.
         """
         row = {
@@ -170,7 +173,10 @@ class AnswerStore:
                         "sampling": parameters,
                         "schema": shape,
                         "answer": self._parsed(row["answer"]),
-                        **{name: row[name] for name in ("prompt_tokens", "completion_tokens", "seconds", "answered")},
+                        "prompt_tokens": row["prompt_tokens"],
+                        "completion_tokens": row["completion_tokens"],
+                        "seconds": row["seconds"],
+                        "answered": row["answered"],
                     }
         except DBAPIError as fault:
             raise self._fault(fault) from fault
@@ -180,8 +186,11 @@ class AnswerStore:
 
         Returns the number of these answers; if ``dry_run``, they are counted but not removed.
         """
-        chosen = [] if model is None else [_ANSWERS.c.model == model]
-        chosen += [] if before is None else [_ANSWERS.c.answered < before]
+        chosen = []
+        if model is not None:
+            chosen.append(_ANSWERS.c.model == model)
+        if before is not None:
+            chosen.append(_ANSWERS.c.answered < before)
         if dry_run:
             count = sa.select(sa.func.count()).select_from(_ANSWERS).where(*chosen)
             return self._run(lambda connection: connection.execute(count).scalar_one())
@@ -218,6 +227,7 @@ class AnswerStore:
                 pause = min(2 * pause, 1.0)
 
     def _fault(self, fault: DBAPIError) -> UserError:
+        """The error for a fault of the database."""
         # The driver's message in one line; SQLAlchemy's would add the statement and its values.
         words = " ".join(str(fault.orig).split())
         if self._opened:
@@ -225,17 +235,18 @@ class AnswerStore:
                 f"{self.place} can no longer be used as the answer store ({words}); mend it and run again: the answers "
                 "so far are kept"
             )
-        mend = "start the server, or correct the URL" if self._is_server else "move it away or free it"
+        advice = "start the server, or correct the URL" if self._is_server else "move it away or free it"
         if "password" in words:
-            mend = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
+            advice = "put the password into the environment variable PGPASSWORD or into ~/.pgpass"
         elif self._is_server and "does not exist" in words:
-            mend = f"make it on the server (createuser, createdb {self._engine.url.database}), or correct the URL"
+            advice = f"make it on the server (createuser, createdb {self._engine.url.database}), or correct the URL"
         elif "permission denied" in words:
-            mend = "let an owner of the schema GRANT it"
-        return UserError(f"{self.place} cannot be used as the answer store ({words}); {mend}")
+            advice = "let an owner of the schema GRANT it"
+        return UserError(f"{self.place} cannot be used as the answer store ({words}); {advice}")
 
 
 def _file_engine(path: Path) -> sa.Engine:
+    """The engine of an SQLite file, whose folder is made; raises :class:`UserError` if it cannot be."""
     _check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,6 +260,7 @@ def _file_engine(path: Path) -> sa.Engine:
 
 
 def _server_engine(place: str) -> sa.Engine:
+    """The engine of a PostgreSQL database; raises :class:`UserError` if its driver is not installed."""
     url = sa.make_url(place)
     # SQLAlchemy does not decode percent escapes in the database's name.
     url = url.set(
@@ -267,8 +279,9 @@ def _server_engine(place: str) -> sa.Engine:
 
 def _check_local(path: Path) -> None:
     """Raise :class:`UserError` if ``path`` is on a network file system, on which SQLite's write-ahead mode breaks."""
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(mount.mountpoint)]
-    # A later mount hides an earlier one at the same mount point.
+    whole = path.resolve()
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if whole.is_relative_to(mount.mountpoint)]
+    # The deepest mount has the file; a later mount hides an earlier one at the same mount point.
     mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
@@ -284,7 +297,8 @@ def check(place: str) -> str:
     """
     if not is_database(place) and not Path(place).exists():
         _check_local(Path(place))
-        folder = next(path for path in Path(place).absolute().parents if path.exists())
+        existing = [path for path in Path(place).absolute().parents if path.exists()]
+        folder = existing[0]
         if not folder.is_dir() or not os.access(folder, os.W_OK):
             raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")
         return f"{place}, to be made"

@@ -31,7 +31,8 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
     """
     address = endpoint.base_url
     key = api_key(endpoint)
-    if fault := address_fault(address):
+    fault = address_fault(address)
+    if fault:
         raise UserError(f"endpoint {endpoint.name}: base_url {fault}")
     timeout = openai.Timeout(None, connect=20.0)
     limits = httpx2.Limits(max_connections=endpoint.concurrency, max_keepalive_connections=endpoint.concurrency)
@@ -86,10 +87,14 @@ def doubt(endpoint: EndpointSettings) -> str:
 
 def shown(endpoint: EndpointSettings, text: str) -> str:
     """The message of a text from the server, in one line, without the key; a long one is cut off after a word."""
-    words = "".join(letter for letter in " ".join(_message(text).split()) if letter.isprintable())
+    in_one_line = " ".join(_message(text).split())
+    words = "".join(letter for letter in in_one_line if letter.isprintable())
     if endpoint.api_key_env:
         words = words.replace(api_key(endpoint), "***")
-    return words if len(words) <= _SHOWN else f"{words[:_SHOWN].rsplit(' ', 1)[0]} ..."
+    if len(words) <= _SHOWN:
+        return words
+    whole_words, *_ = words[:_SHOWN].rsplit(" ", 1)
+    return f"{whole_words} ..."
 
 
 def _message(text: str) -> str:
@@ -104,7 +109,8 @@ def _message(text: str) -> str:
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
     """Say why there was no connection, as the rest of a sentence that begins with the role or endpoint."""
-    if untrusted := certificate(fault):
+    untrusted = certificate(fault)
+    if untrusted:
         return (
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
             "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
