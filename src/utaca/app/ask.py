@@ -92,15 +92,16 @@ def ask(
         print(flush=True)
         tell(_in_words(generation, choice))
     if page:
-        about = ", ".join(Path(file).name if file != documents.STDIN else "standard input" for file in files)
+        names = ", ".join("standard input" if file == documents.STDIN else Path(file).name for file in files)
         try:
-            page.write_text(page_of(about, question, text, reader, generation, choice), encoding="ascii")
+            page.write_text(page_of(names, question, text, reader, generation, choice), encoding="ascii")
         except OSError as error:
             raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
         tell(f"Token by token: {page}")
 
 
 def _check_page(page: Path) -> None:
+    """Raise :class:`UserError` if the page of an answer cannot be made or written."""
     try:
         import utaca.reporting.traces  # noqa: F401
     except ImportError as error:
@@ -122,16 +123,17 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
     from utaca.reporting.traces import answer_page, encoder
 
     budget = choice.options["budget"]
-    label = f"InfLLM K={budget}" if choice.policy is None else f"K_max={budget}, {choice.policy}, {choice.trigger}"
+    is_fixed = choice.policy is None
+    label = f"InfLLM K={budget}" if is_fixed else f"K_max={budget}, {choice.policy}, {choice.trigger}"
     encoded = encoder(reader.tokenizer)(text)
     answer = {
         "document": names,
         "point": label,
-        "method": FIXED if choice.policy is None else ADAPTIVE,
+        "method": FIXED if is_fixed else ADAPTIVE,
         "base": "",
         "budget": budget,
         "policy": choice.policy or "",
-        "trigger": "" if choice.policy is None else str(choice.trigger),
+        "trigger": "" if is_fixed else str(choice.trigger),
         "detector": "",
         "seed": None,
         "question": question,
@@ -142,7 +144,8 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "finish": generation.finish,
     }
     about = f"Reader {reader.settings.name}."
-    return answer_page(names, about, text, answer, [*trace_rows(names, generation)], encoded, reader.settings.memory)
+    steps = list(trace_rows(names, generation))
+    return answer_page(names, about, text, answer, steps, encoded, reader.settings.memory)
 
 
 def show_json(token: Token) -> None:
@@ -185,17 +188,22 @@ def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
 def shade(text: str, token: Token, most: int) -> str:
     """A token's text with the terminal's codes for its budget; underlined if it was rolled back and decoded again."""
     background = SHADES[min(len(SHADES) - 1, (len(SHADES) * (token.k - 1)) // most)]
-    codes = ([f"38;5;16;48;5;{background}"] if background else []) + (["4"] if token.rolled_back else [])
+    codes = []
+    if background:
+        codes.append(f"38;5;16;48;5;{background}")
+    if token.rolled_back:
+        codes.append("4")
     return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes and text else text
 
 
 def legend(most: int) -> str:
     """The legend of the shades."""
-    steps = "".join(f"\x1b[38;5;16;48;5;{each}m   \x1b[0m" for each in SHADES if each)
+    steps = "".join(f"\x1b[38;5;16;48;5;{colour}m   \x1b[0m" for colour in SHADES if colour)
     return f"Budget: 1 block {steps} {most} blocks; \x1b[4munderlined\x1b[0m: rolled back and decoded again"
 
 
 def _in_words(generation: Generation, choice: Choice) -> str:
+    """A sentence on how an answer was decoded."""
     count = len(generation.trace)
     size = generation.block_size
     fixed = "" if choice.policy else ", a fixed budget"

@@ -77,7 +77,7 @@ def choose(
     note = ""
     if trigger is not None:
         chosen = _parsed(trigger)
-    elif default := next((name for name in PREFERRED if name in detectors(reader.identity)), None):
+    elif default := _preferred(reader):
         chosen = TriggerSetting("detector", default)
     elif policy:
         raise UserError(
@@ -93,14 +93,23 @@ def choose(
     expanding = triggered(reader, chosen, k_max)
     if chosen != NEVER or policy is not None:
         policy = policy or f"sub.{max(1, k_max // 4)}"
-        options |= {"trigger": expanding, "policy": parse(policy)}
+        options["trigger"] = expanding
+        options["policy"] = parse(policy)
     if isinstance(expanding, Detected):
         path = detectors(reader.identity).get(str(chosen)) or Path(str(chosen))
         note = f"{note} {_other_memory(reader, expanding.detector, path)}".strip()
     return Choice(options, chosen, policy, note)
 
 
+def _preferred(reader: Reader) -> str:
+    """The name of the detector that is taken for a reader if the user names none; "" if none ships."""
+    shipped = detectors(reader.identity)
+    names = [name for name in PREFERRED if name in shipped]
+    return names[0] if names else ""
+
+
 def _parsed(text: object) -> TriggerSetting:
+    """A trigger as a user writes it; raises :class:`UserError` if it is none."""
     if not isinstance(text, str):
         raise UserError(f"trigger must be a text, as margin, not {text!r}")
     try:
@@ -142,8 +151,11 @@ def _other_memory(reader: Reader, detector: Detector, path: Path) -> str:
     if trained is None and path.resolve().is_relative_to((root() / "data" / "detectors").resolve()):
         trained = asdict(listed_settings(path.resolve().parts[-4]).memory)
     ours = asdict(reader.settings.memory)
-    # Where keys and values lie changes no answer.
-    others = [key for key in ours if key != "storage" and key in (trained or ()) and ours[key] != trained[key]]
+    if trained is None:
+        return ""
+    # Where keys and values lie ("storage") changes no answer.
+    compared = [key for key in ours if key != "storage" and key in trained]
+    others = [key for key in compared if ours[key] != trained[key]]
     if not others:
         return ""
     then = ", ".join(f"{key} {trained[key]}" for key in others)
@@ -162,6 +174,7 @@ _loaded = cache(load)
 
 
 def _at_least_one(name: str, value: object) -> int:
+    """A whole number of at least 1 that a user gave for ``name``; raises :class:`UserError` if it is none."""
     number = whole(name, value)
     if number < 1:
         raise UserError(f"{name} must be at least 1, not {number}")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import tinycss2
@@ -85,9 +86,11 @@ def declared(content: bytes) -> str | None:
             if (said.get("http-equiv") or "").lower() == "content-type":
                 form = _CHARSET.search(said.get("content") or "")
                 labels.append(form and (form[1] or form[2] or form[3]))
-    if form := re.match(r"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"'>]*)["']""", page):
-        labels.append(form[1])
-    known = [encoding.name for label in labels if label and (encoding := webencodings.lookup(label))]
+    declaration = re.match(r"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"'>]*)["']""", page)
+    if declaration:
+        labels.append(declaration[1])
+    encodings = [webencodings.lookup(label) for label in labels if label]
+    known = [encoding.name for encoding in encodings if encoding]
     # What was read byte by byte is not in UTF-16.
     others = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
     return others.get(known[0], known[0]) if known else None
@@ -335,7 +338,7 @@ class _Page:
             self._formulas += style.shown and not formula
             return (() if formula else inner), replace(style, formula=True)
         elif tag == "template":
-            inner = [each for fragment in node.template_fragments() for each in _children(fragment)]
+            inner = list(chain.from_iterable(map(_children, node.template_fragments())))
         elif tag == "iframe" and attributes.get("srcdoc"):
             return [self._root(attributes["srcdoc"])], style
         elif tag in _FALLBACKS:
@@ -347,7 +350,11 @@ class _Page:
 
     def _break(self, tag: str, style: _Style) -> None:
         """Begin or end the lines of an element."""
-        lines = 2 if _PARAGRAPHS.fullmatch(tag) else 1 if _LINES.fullmatch(tag) else 0
+        lines = 0
+        if _PARAGRAPHS.fullmatch(tag):
+            lines = 2
+        elif _LINES.fullmatch(tag):
+            lines = 1
         if lines and not (style.removed or style.hidden):
             self._lines.end(lines, row=tag in _ROWS)
 
@@ -376,32 +383,40 @@ class _Page:
 
 
 def _children(node: LexborNode) -> list[LexborNode]:
-    found = []
+    """The nodes directly within a node."""
+    children = []
     child = node.child
     while child is not None:
-        found.append(child)
+        children.append(child)
         child = child.next
-    return found
+    return children
 
 
 def _chosen(select: LexborNode) -> set[int]:
     """The options of a list that are chosen; of a list that folds, the first if none is."""
     options = select.css("option")
-    chosen = [each for each in options if "selected" in each.attributes]
+    chosen = [option for option in options if "selected" in option.attributes]
     folds = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
     if folds and not chosen:
-        chosen = [each for each in options if "disabled" not in each.attributes][:1]
-    return {each.mem_id for each in chosen}
+        enabled = [option for option in options if "disabled" not in option.attributes]
+        chosen = enabled[:1]
+    return {option.mem_id for option in chosen}
 
 
 def _tex(formula: LexborNode) -> str:
-    """A formula in TeX, if it says that too."""
-    notes = [each for each in formula.css("annotation") if "tex" in (each.attributes.get("encoding") or "").lower()]
-    return notes[0].text() if notes else ""
+    """A formula in TeX, if the page has it in TeX too; else ""."""
+    for note in formula.css("annotation"):
+        encoding = note.attributes.get("encoding") or ""
+        if "tex" in encoding.lower():
+            return note.text()
+    return ""
 
 
 def _number(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
+    """A number of things, with their name: ``one`` for a single thing, else ``more``, or ``one`` with an s."""
+    if number == 1:
+        return f"1 {one}"
+    return f"{number:,} {more or one + 's'}"
 
 
 # Style sheets: only what shows and hides text, or keeps its white space.
@@ -409,13 +424,20 @@ def _number(number: int, one: str, more: str = "") -> str:
 
 def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
     """For nodes, by their ``mem_id``, what the page's own style sheets say, as :func:`_cascade` writes it."""
-    rules = [rule for style in tree.css("style") if _applies(style) for rule in _rules(style.text())]
+    rules: list[tuple[list[Any], _Said]] = []
+    for style in tree.css("style"):
+        if _applies(style):
+            rules += _rules(style.text())
     # Most rules of a size or of white space matter to no text.
-    matter = {name for _, said in rules for name, value, _ in said if value in ("none", "kept", "lines")} | {"display"}
+    matter = {"display"}
+    for _, said in rules:
+        matter.update(name for name, value, _ in said if value in ("none", "kept", "lines"))
     found: dict[int, dict[str, tuple[tuple, str]]] = {}
-    for order, (prelude, said) in enumerate(rules):
-        said = [each for each in said if each[0] in matter]
-        for selector in _split(prelude) if said else ():
+    for order, (prelude, declarations) in enumerate(rules):
+        said = [declaration for declaration in declarations if declaration[0] in matter]
+        if not said:
+            continue
+        for selector in _split(prelude):
             try:
                 nodes = tree.css(tinycss2.serialize(selector))
             # It styles no element, as ``p::before``, is none that Lexbor knows, or is nested too deep.
@@ -428,6 +450,7 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
 
 
 def _applies(style: LexborNode) -> bool:
+    """Whether a style sheet is CSS, and for screens."""
     kind = style.attributes.get("type") or "text/css"
     medium = style.attributes.get("media") or "all"
     return kind.lower() == "text/css" and _is_screen(medium)
@@ -446,7 +469,8 @@ def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
         # Brackets within brackets can be too deep for tinycss2; a rule of so many says nothing to a browser.
         with suppress(RecursionError):
             if rule.type == "qualified-rule":
-                if said := _declared(rule.content):
+                said = _declared(rule.content)
+                if said:
                     found.append((rule.prelude, said))
                 todo += _nested(rule)[::-1]
             elif rule.type == "at-rule" and rule.content is not None and _applies_within(rule):
@@ -458,14 +482,17 @@ def _nested(rule: Any) -> list[Any]:
     """The rules within a rule, with selectors that need not lie in it."""
     outer = f":is({tinycss2.serialize(rule.prelude)})"
     inner = []
-    for each in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
-        if each.type == "qualified-rule":
-            selectors = [tinycss2.serialize(selector) for selector in _split(each.prelude)]
-            # Without a bound rules within rules could make selectors without end.
-            if len(outer) * sum(1 + one.count("&") for one in selectors) < _LONG:
-                named = [one.replace("&", outer) if "&" in one else f"{outer} {one}" for one in selectors]
-                prelude = tinycss2.parse_component_value_list(", ".join(named))
-                inner.append(tinycss2.ast.QualifiedRule(each.source_line, each.source_column, prelude, each.content))
+    for part in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
+        if part.type != "qualified-rule":
+            continue
+        selectors = [tinycss2.serialize(selector) for selector in _split(part.prelude)]
+        # Without a bound rules within rules could make selectors without end.
+        n_insertions = sum(1 + selector.count("&") for selector in selectors)
+        if len(outer) * n_insertions >= _LONG:
+            continue
+        whole = [selector.replace("&", outer) if "&" in selector else f"{outer} {selector}" for selector in selectors]
+        prelude = tinycss2.parse_component_value_list(", ".join(whole))
+        inner.append(tinycss2.ast.QualifiedRule(part.source_line, part.source_column, prelude, part.content))
     return inner
 
 
@@ -493,12 +520,16 @@ def _holds(condition: str) -> bool:
 def _declared(content: str | list[Any]) -> _Said:
     """What declarations, as text or as tokens, say of text."""
     said = []
-    for each in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
-        if each.type == "declaration":
-            tokens = [token for token in each.value if token.type not in ("whitespace", "comment")]
-            name, tokens = _font_size(tokens) if each.lower_name == "font" else (each.lower_name, tokens)
-            if value := _value(name, tokens):
-                said.append((name.removesuffix("-collapse"), value, each.important))
+    for part in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
+        if part.type != "declaration":
+            continue
+        name = part.lower_name
+        tokens = [token for token in part.value if token.type not in ("whitespace", "comment")]
+        if name == "font":
+            name, tokens = _font_size(tokens)
+        value = _value(name, tokens)
+        if value:
+            said.append((name.removesuffix("-collapse"), value, part.important))
     return said
 
 
@@ -509,22 +540,28 @@ def _value(name: str, tokens: list[Any]) -> str:
     (token,) = tokens
     word = token.lower_value if token.type == "ident" else ""
     if name == "display":
-        return "none" if word == "none" else "shown" if word and not word.startswith("revert") else ""
+        if word == "none":
+            return "none"
+        return "shown" if word and not word.startswith("revert") else ""
     if token.type in ("number", "percentage", "dimension"):
         if name == "opacity":
             return "none" if token.value <= 0 else "shown"
         if name == "font-size":
-            relative = token.type == "percentage" or (token.type == "dimension" and token.lower_unit in _RELATIVE)
-            return "none" if token.value == 0 else "inherit" if relative else "shown"
+            if token.value == 0:
+                return "none"
+            is_relative = token.type == "percentage" or (token.type == "dimension" and token.lower_unit in _RELATIVE)
+            return "inherit" if is_relative else "shown"
     if name == "font-size":
-        return "inherit" if word in ("inherit", "larger", "smaller", "unset") else "shown" if word else ""
+        if word in ("inherit", "larger", "smaller", "unset"):
+            return "inherit"
+        return "shown" if word else ""
     return _KEYWORDS.get(name.removesuffix("-collapse"), {}).get(word, "")
 
 
 def _font_size(tokens: list[Any]) -> tuple[str, list[Any]]:
     """The size that a declaration of ``font`` holds, as one of ``font-size``."""
-    lengths = [each for each in tokens if each.type == "dimension" and each.lower_unit not in _ANGLES]
-    others = [each for each in tokens if each.type == "percentage" or (each.type == "number" and each.value == 0)]
+    lengths = [token for token in tokens if token.type == "dimension" and token.lower_unit not in _ANGLES]
+    others = [token for token in tokens if token.type == "percentage" or (token.type == "number" and token.value == 0)]
     # The height of a line may follow the size.
     sizes = sorted((*lengths, *others), key=tokens.index)
     return "font-size", sizes[:1] or tokens[:1]

@@ -116,14 +116,15 @@ class _Reading:
             return ""
         if any(warning.startswith(_LOSSES) for warning in self._warnings):
             self._damaged.append(number)
-        letters = [each for each in text if not each.isspace()]
+        letters = [letter for letter in text if not letter.isspace()]
         if not letters:
             self._empty.append(number)
         elif nameless + sum(map(_is_none, letters)) > _GARBLED * len(letters):
             self._garbled.append(number)
         elif len(letters) < _FEW and _has_picture(page):
             self._pictures.append(number)
-        return "\n".join(each for each in (text.strip("\n"), *self._remarks(page)) if each.strip())
+        parts = [text.strip("\n"), *self._remarks(page)]
+        return "\n".join(part for part in parts if part.strip())
 
     def rest(self) -> Iterator[str]:
         """The values of fields that stand on no page."""
@@ -224,8 +225,10 @@ class _Reading:
         elif flags & _PASSWORD and field.get("/FT") == "/Tx":
             self._hidden += "/V" in field
         else:
-            states = [each.get("/AS") for each in (widget, *self._parts(field.get("/Kids")))]
-            chosen = next((state for state in states if state not in (None, "/Off")), None)
+            boxes = (widget, *self._parts(field.get("/Kids")))
+            states = [box.get("/AS") for box in boxes]
+            ticked = [state for state in states if state not in (None, "/Off")]
+            chosen = ticked[0] if ticked else None
             value = _value(field, chosen) or ("" if button else _drawn(page, widget))
             label = _text(field.get("/TU")) or name
             if value:
@@ -239,7 +242,8 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
     part: Any = widget
     for _ in range(_DEPTH):
         field = {**part, **field}
-        if name := _text(part.get("/T")):
+        name = _text(part.get("/T"))
+        if name:
             names.insert(0, name)
         if "/Parent" not in part:
             break
@@ -257,11 +261,13 @@ def _value(field: Mapping[str, Any], state: Any) -> str:
     if field.get("/FT") == "/Sig":
         return f"signed {_text(_dictionary(value).get('/Name'))}".strip() if value else ""
     named = {}
-    for number, each in enumerate(options):
-        pair = each.get_object()
-        named[_text(pair[0] if isinstance(pair, list) and pair else pair)] = _option(options, number)
+    for number, reference in enumerate(options):
+        option = reference.get_object()
+        sent = option[0] if isinstance(option, list) and option else option
+        named[_text(sent)] = _option(options, number)
     values = value if isinstance(value, list) else [value]
-    return ", ".join(named.get(text, text) for text in map(_text, values) if text) or _rich(field.get("/RV"))
+    texts = [text for text in map(_text, values) if text]
+    return ", ".join(named.get(text, text) for text in texts) or _rich(field.get("/RV"))
 
 
 def _option(options: Sequence[Any], number: int) -> str:
@@ -323,9 +329,12 @@ def _nameless(piece: str, font: Any) -> int:
     if "/ToUnicode" in font:
         return 0
     if isinstance(coding, DictionaryObject):
-        names = {str(each) for each in coding.get("/Differences", ())} if "/" in piece else ()
+        if "/" not in piece:
+            return 0
+        names = {str(difference) for difference in coding.get("/Differences", ())}
         return sum(len(name) for name in re.findall(r"/[^\s/]+", piece) if name in names)
-    return len(piece.strip()) if font.get("/Subtype") == "/Type0" and str(coding).startswith("/Identity") else 0
+    has_numbers = font.get("/Subtype") == "/Type0" and str(coding).startswith("/Identity")
+    return len(piece.strip()) if has_numbers else 0
 
 
 def _has_picture(page: PageObject) -> bool:
@@ -352,9 +361,11 @@ def _listed(pages: Iterable[int], number: int) -> str:
             ranges[-1] = [ranges[-1][0], page]
         else:
             ranges.append([page])
-    shown = ", ".join("-".join(map(str, each)) for each in ranges[:20])
-    many = len(ranges) > 1 or len(ranges[0]) > 1
-    return f"page{'s' if many else ''} {shown}{', ...' if len(ranges) > 20 else ''} of {number}"
+    shown = ", ".join("-".join(map(str, numbers)) for numbers in ranges[:20])
+    if len(ranges) > 20:
+        shown += ", ..."
+    are_many = len(ranges) > 1 or len(ranges[0]) > 1
+    return f"{'pages' if are_many else 'page'} {shown} of {number}"
 
 
 # Layers (optional content, ISO 32000-2, 8.11).
@@ -363,11 +374,13 @@ def _listed(pages: Iterable[int], number: int) -> str:
 def _hidden_layers(pdf: PdfReader) -> set[int]:
     """The numbers of the objects that are layers which a viewer does not show at first."""
     with suppress(Exception):  # a damaged list hides nothing
-        about = _dictionary(pdf.root_object.get("/OCProperties"))
-        first = _dictionary(about.get("/D"))
-        hidden = {each.idnum for each in about["/OCGs"]} if first.get("/BaseState") == "/OFF" else set()
-        hidden -= {each.idnum for each in first.get("/ON", ())}
-        return hidden | {each.idnum for each in first.get("/OFF", ())}
+        properties = _dictionary(pdf.root_object.get("/OCProperties"))
+        first = _dictionary(properties.get("/D"))
+        hidden = set()
+        if first.get("/BaseState") == "/OFF":
+            hidden = {layer.idnum for layer in properties["/OCGs"]}
+        hidden -= {layer.idnum for layer in first.get("/ON", ())}
+        return hidden | {layer.idnum for layer in first.get("/OFF", ())}
     return set()
 
 
@@ -381,10 +394,12 @@ def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool
         return getattr(reference, "idnum", None) in layers
     members = rule.raw_get("/OCGs") if "/OCGs" in rule else []
     listed = _object(members)
-    off = [each.idnum in layers for each in (listed if isinstance(listed, list) else [members])]
-    policy = rule.get("/P", "/AnyOn")
-    shown = {"/AllOn": not any(off), "/AnyOff": any(off), "/AllOff": all(off)}.get(policy, not all(off))
-    return bool(off) and not shown
+    if not isinstance(listed, list):
+        listed = [members]
+    off = [member.idnum in layers for member in listed]
+    by_policy = {"/AllOn": not any(off), "/AnyOff": any(off), "/AllOff": all(off), "/AnyOn": not all(off)}
+    is_shown = by_policy.get(rule.get("/P"), by_policy["/AnyOn"])
+    return bool(off) and not is_shown
 
 
 def _leave_out(page: PageObject, layers: set[int]) -> bool:
@@ -407,7 +422,8 @@ def _leave_out(page: PageObject, layers: set[int]) -> bool:
         drawn = objects.get(operands[0]) if operator == b"Do" and operands else None
         if operator in _SHOWS and (any(marks) or _is_off(_dictionary(drawn), layers)):
             found = True
-            kept += [([], b"T*")] if operator in (b"'", b'"') else []
+            if operator in (b"'", b'"'):
+                kept.append(([], b"T*"))
         else:
             kept.append((operands, operator))
     if found:

@@ -79,12 +79,14 @@ def _on_a_line(text: str) -> str:
 
 
 def _read(path: str, name: str, left_out: list[str]) -> str:
+    """The text of a document; adds what it lacks of the document to ``left_out``, in words."""
     content = _bytes(path, name)
-    # Other bytes may precede the mark; the name tells such a file from a text about PDF.
-    pdf = b"%PDF-" in content[: 1024 if path.lower().endswith(".pdf") else 5]
-    text = _of_pdf(content, name, left_out) if pdf else _of_text(content, name, path.lower(), left_out)
+    # Other bytes may precede the mark; the file's name shows that it is no text about PDF.
+    start = content[:1024] if path.lower().endswith(".pdf") else content[:5]
+    is_pdf = b"%PDF-" in start
+    text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        why = "which may be a scan: recognise its text first (OCR)" if pdf else "give another"
+        why = "which may be a scan: recognise its text first (OCR)" if is_pdf else "give another"
         others = [phrase for phrase in left_out if "OCR" not in phrase]
         known = f" ({_on_a_line('; '.join(others))})" if others else ""
         raise UserError(f"document {name} holds no text{known}; {why}")
@@ -93,6 +95,7 @@ def _read(path: str, name: str, left_out: list[str]) -> str:
 
 
 def _bytes(path: str, name: str) -> bytes:
+    """The content of a file or of standard input; raises :class:`UserError` if it cannot be read."""
     try:
         if path != STDIN:
             if not path:
@@ -106,8 +109,8 @@ def _bytes(path: str, name: str) -> bytes:
     except IsADirectoryError as error:
         raise UserError(f"document {name} is a folder; name the files in it") from error
     except FileNotFoundError as error:
-        mend = "download it first" if "://" in path else "check its path"
-        raise UserError(f"document {name} does not exist; {mend}") from error
+        advice = "download it first" if "://" in path else "check its path"
+        raise UserError(f"document {name} does not exist; {advice}") from error
     except OSError as error:
         raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
     except ValueError as error:  # a zero byte
@@ -115,20 +118,20 @@ def _bytes(path: str, name: str) -> bytes:
 
 
 def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
-    """The text of a file of characters, of a page's what it shows."""
-    mark = next((mark for mark in _MARKS if content.startswith(mark)), None)
-    start = (content.decode(_MARKS[mark], errors="replace") if mark else content.decode("latin-1"))[:4096]
+    """The text of a file of characters; of an HTML page, the text that it shows."""
+    marked = [encoding for mark, encoding in _MARKS.items() if content.startswith(mark)]
+    encoding = marked[0] if marked else "utf-8"
+    whole = content.decode(encoding, errors="replace") if marked else content.decode("latin-1")
+    start = whole[:4096]
     page = _PAGE.match(start)
     if page is None and not path.endswith(_HTML):
-        text = _decoded(content, name, _MARKS.get(mark, "utf-8"))
-        if kind := next((kind for kind, form in _OTHERS.items() if form.match(start)), None):
-            raise UserError(f"document {name} is {kind}; save it as UTF-8 text, HTML or PDF")
+        text = _decoded(content, name, encoding)
+        for kind, form in _OTHERS.items():
+            if form.match(start):
+                raise UserError(f"document {name} is {kind}; save it as UTF-8 text, HTML or PDF")
         return text
-    declared = None if mark else _pages().declared(content)
-    if declared:
-        text = _as_declared(content, name, declared, left_out)
-    else:
-        text = _decoded(content, name, _MARKS.get(mark, "utf-8"))
+    declared = None if marked else _pages().declared(content)
+    text = _as_declared(content, name, declared, left_out) if declared else _decoded(content, name, encoding)
     if path.endswith(_XHTML) or (page and page[1]):
         text = _as_html(text)
     return of_html(text, left_out)
@@ -140,11 +143,15 @@ def _as_html(page: str) -> str:
     texts = [_SELF_CLOSED.sub(r"<\1\2></\1>", before)]
     for part in parts:
         data, end, after = part.partition("]]>")
-        texts.append(html.escape(data) + _SELF_CLOSED.sub(r"<\1\2></\1>", after) if end else part)
+        if end:
+            texts.append(html.escape(data) + _SELF_CLOSED.sub(r"<\1\2></\1>", after))
+        else:
+            texts.append(part)
     return "".join(texts)
 
 
 def _decoded(content: bytes, name: str, encoding: str) -> str:
+    """A text in ``encoding``; raises :class:`UserError` if it is not in it."""
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -156,6 +163,7 @@ def _decoded(content: bytes, name: str, encoding: str) -> str:
 
 
 def _checked(text: str, name: str) -> str:
+    """A text with line ends LF; raises :class:`UserError` if it has a zero character."""
     if "\0" in text:
         raise UserError(f"document {name} is a binary file; save it as UTF-8 text, HTML or PDF")
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -166,7 +174,8 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
     if encoding == "replacement":
         raise UserError(f"document {name} declares an encoding that browsers do not read; save it as UTF-8")
     text, replaced = _pages().decoded(content, encoding)
-    if replaced > max(_FEW, sum(each > "\x7f" for each in text) / 2):
+    n_beyond_ascii = sum(character > "\x7f" for character in text)
+    if replaced > max(_FEW, n_beyond_ascii / 2):
         raise UserError(f"document {name} is not in {encoding.upper()}, which it declares; save it as UTF-8")
     if replaced:
         left_out.append(f"characters that are not in {encoding.upper()} replaced: {replaced:,}")
@@ -174,6 +183,7 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
 
 
 def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
+    """The text of a PDF."""
     try:
         import pypdf  # noqa: F401
 

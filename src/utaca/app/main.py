@@ -250,9 +250,13 @@ def preflight(
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from utaca.runs.preflight import report
 
-    more = more or []
-    entries = [*(config or []), *(word for word in more if "=" in word)]
-    files = [*(configfile or []), *(Path(word) for word in more if "=" not in word)]
+    entries = list(config or [])
+    files = list(configfile or [])
+    for word in more or []:
+        if "=" in word:
+            entries.append(word)
+        else:
+            files.append(Path(word))
     raise typer.Exit(report(files, entries))
 
 
@@ -292,8 +296,10 @@ def check_endpoint(
     from utaca.runs.compose import compose
     from utaca.settings.checks import load
 
-    keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": model and "asked"}  # has no slash
-    chosen = {"use": endpoint} | {key: value for key, value in keys.items() if value is not None}
+    name = model and "asked"  # the name of a model may have a slash
+    keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": name}
+    given = {key: value for key, value in keys.items() if value is not None}
+    chosen = {"use": endpoint, **given}
     settings = load(compose({"judge": chosen}, root())).judge
     check(settings, f"endpoint {endpoint}")
     print(f"{settings.base_url or settings.name}: model {settings.model} answers.")

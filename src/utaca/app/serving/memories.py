@@ -38,8 +38,11 @@ class StoredDocument:
 
 
 class Memories:
-    """Documents that were read, at most ``room`` bytes; to make room for a new document, the least recently used
-    documents are removed, except those that unfinished answers need."""
+    """Documents that were read, at most ``room`` bytes.
+
+    To make room for a new document, the least recently used documents are removed, except those that unfinished answers
+    need.
+    """
 
     def __init__(self, reader: Reader, room: int) -> None:
         self._reader = reader
@@ -77,13 +80,15 @@ class Memories:
         budget of the answer. Raises :class:`UserError` in the same cases as :func:`utaca.prefill`.
         """
         size = self._size(len(tokens))
-        if sum(stored.size for stored in self._documents.values() if stored.users) + size > self._room:
+        needed = sum(stored.size for stored in self._documents.values() if stored.users)
+        if needed + size > self._room:
             return None
         ids = self._reader.document(tokens)
         start = 0
         source = None
         for stored in self._documents.values():
-            if (shared := self._shared(ids, stored, scored)) > start:
+            shared = self._shared(ids, stored, scored)
+            if shared > start:
                 start = shared
                 source = stored
         # The source is removed last, because it is copied below.
@@ -94,11 +99,13 @@ class Memories:
                 excess -= self._documents.pop(key).size
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])
-            stored = StoredDocument(memory, size, mass={at: mass for at, mass in source.mass.items() if at <= start})
+            copied_mass = {position: mass for position, mass in source.mass.items() if position <= start}
+            stored = StoredDocument(memory, size, mass=copied_mass)
         else:
             stored = StoredDocument(in_turn(begun)(self._reader, ids), size)
         if scored:
-            stored.scores = Scores(self._reader, ids, source.scores.numbers[:start] if source else None)
+            copied_scores = source.scores.numbers[:start] if source else None
+            stored.scores = Scores(self._reader, ids, copied_scores)
             stored.memory.settings.question_budget = OWN
         return stored, self._passes(stored, start), start
 
@@ -111,9 +118,11 @@ class Memories:
         parted = (ids[:length] != stored.memory.tokens[:length]).nonzero()
         # Copied scores include that of the first token after the copy, which must therefore be equal too.
         common = (int(parted[0]) if len(parted) else length) - scored
-        return max((position for position in stored.mass if position <= common), default=0)
+        positions = [position for position in stored.mass if position <= common]
+        return max(positions, default=0)
 
     def _passes(self, stored: StoredDocument, start: int) -> Iterator[int]:
+        """Read the rest of a document pass by pass; yields the position that each pass reaches."""
         memory = stored.memory
         remaining = passes(memory, start, stored.scores.add) if stored.scores else passes(memory, start)
         step = in_turn(lambda: next(remaining, None))
@@ -127,7 +136,7 @@ class Memories:
         self._documents[key] = stored
 
     def _size(self, length: int) -> int:
-        """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are negligible beside them."""
+        """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are small in comparison."""
         m = self._reader.settings.memory
         reader = self._reader
         layers, _, groups, width = reader.shape

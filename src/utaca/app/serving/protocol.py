@@ -15,6 +15,7 @@ in the pipeline: a tokenizer may have one token for a full stop and a blank line
 import hashlib
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -93,7 +94,8 @@ class _Model(pydantic.BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any, validate: Callable[[Any], Any]) -> Any:
         if isinstance(value, dict):
-            value = cls._prepared({key: each for key, each in value.items() if each is not None})
+            given = {key: content for key, content in value.items() if content is not None}
+            value = cls._prepared(given)
         return validate(value)
 
     @classmethod
@@ -118,7 +120,9 @@ class _Part(_Model):
         kind = value.get("type")
         if isinstance(kind, str) and kind not in ("text", "refusal"):
             raise _wrong("is of type {kind}, and this server reads only parts of type text", kind=kind)
-        return value | {"text": value["refusal"]} if kind == "refusal" and "refusal" in value else value
+        if kind == "refusal" and "refusal" in value:
+            return value | {"text": value["refusal"]}
+        return value
 
 
 def _one_or_several(value: Any) -> str:
@@ -149,13 +153,17 @@ class _Message(_Model):
         for key in ("tool_calls", "function_call", "audio"):
             if value.get(key):
                 raise _wrong("has {key}, which this server does not support; leave it out", key=key)
-        # The turn of an assistant that said nothing, or that refused to.
-        return {"content": value.get("refusal", "")} | value if role == "assistant" else value
+        if role == "assistant":
+            # The turn of an assistant that said nothing, or that refused to, may have no content.
+            return {"content": value.get("refusal", ""), **value}
+        return value
 
     @property
     def sent(self) -> list[str]:
         """The texts of the content as they were sent."""
-        return [self.content] if isinstance(self.content, str) else [part.text for part in self.content]
+        if isinstance(self.content, str):
+            return [self.content]
+        return [part.text for part in self.content]
 
     @property
     def parts(self) -> list[str]:
@@ -200,10 +208,13 @@ class ChatRequest(CompletionRequest):
 
 
 def _kind_of_prompt(value: Any) -> str:
+    """The branch of :data:`_Prompt` that a value belongs to."""
     if not isinstance(value, list):
         return _TEXT
     first = value[0] if value else None
-    return _LIST if isinstance(first, str) else _LISTS if isinstance(first, list) else _TOKENS
+    if isinstance(first, str):
+        return _LIST
+    return _LISTS if isinstance(first, list) else _TOKENS
 
 
 _Filled = pydantic.Field(min_length=1)
@@ -294,8 +305,9 @@ def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) 
             prompts = [_conversation(reader, request.messages, placed=request.utaca.trace)]
             best = (request.top_logprobs or 0) if request.logprobs else None
         else:
-            several = isinstance(request.prompt, list) and not isinstance(request.prompt[0], int)
-            prompts = [_plain(reader, prompt) for prompt in (request.prompt if several else [request.prompt])]
+            are_several = isinstance(request.prompt, list) and not isinstance(request.prompt[0], int)
+            plain = request.prompt if are_several else [request.prompt]
+            prompts = [_plain(reader, prompt) for prompt in plain]
             best = request.logprobs
         return request, [_order(reader, settings, request, best, *prompt) for prompt in prompts]
     except UserError as error:
@@ -443,7 +455,8 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
 
 def _last_blank_line(text: str) -> int:
     """Where a text is split at its last blank line: the end of the line before it, in characters; -1: there is none."""
-    return max((match.start() for match in _BLANK_LINE.finditer(text)), default=-1)
+    ends = [match.start() for match in _BLANK_LINE.finditer(text)]
+    return max(ends, default=-1)
 
 
 @lru_cache(maxsize=4)
@@ -479,22 +492,35 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
     pieces = [written(reader.tokenizer, token) for token in tokens]
     text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
     line = _last_blank_line(text)
-    ends = accumulate(map(len, pieces))
-    count = next(number for number, end in enumerate(ends) if end > line) if line > 0 else 0
-    return tokens, count or len(tokens) - 1
+    if line > 0:
+        ends = list(accumulate(map(len, pieces)))
+        count = bisect_right(ends, line)  # tokens that end at the split or before
+        if count:
+            return tokens, count
+    return tokens, len(tokens) - 1
 
 
 def _as_sent(places: Places, sent: Sequence[str]) -> Places:
     """Places in messages as they were ``sent``, from places in messages all of whose lines end in LF."""
-    kept = {
-        number: [at for at, character in enumerate(text) if character != "\r" or text[at + 1 : at + 2] != "\n"]
-        for number, text in enumerate(sent)
-        if "\r\n" in text
-    }
-    return [
-        (number, kept[number][first], kept[number][end - 1] + 1) if number in kept else (number, first, end)
-        for number, first, end in places
-    ]
+    # For each message with line ends CR LF: where its characters without the CR stand in the text as sent.
+    kept = {number: _without_cr(text) for number, text in enumerate(sent) if "\r\n" in text}
+    result = []
+    for number, first, end in places:
+        if number in kept:
+            first = kept[number][first]
+            end = kept[number][end - 1] + 1
+        result.append((number, first, end))
+    return result
+
+
+def _without_cr(text: str) -> list[int]:
+    """The offsets of a text's characters, but for the CR of line ends CR LF."""
+    offsets = []
+    for offset, character in enumerate(text):
+        is_line_end = character == "\r" and text[offset + 1 : offset + 2] == "\n"
+        if not is_line_end:
+            offsets.append(offset)
+    return offsets
 
 
 @dataclass
@@ -508,13 +534,16 @@ class StopFilter:
     def add(self, piece: str) -> str:
         """Add a generated ``piece``; return the text that may be sent now."""
         self._held += piece
-        places = [place for stop in self.stop if (place := self._held.find(stop)) >= 0]
+        places = [self._held.find(stop) for stop in self.stop if stop in self._held]
         if places:
             self.ended = True
             return self._send(min(places))
         # Hold back the longest end of the text that may be the beginning of a stop text.
-        ends = (at for at in range(len(self._held)) if any(stop.startswith(self._held[at:]) for stop in self.stop))
-        return self._send(next(ends, len(self._held)))
+        for start in range(len(self._held)):
+            end = self._held[start:]
+            if any(stop.startswith(end) for stop in self.stop):
+                return self._send(start)
+        return self._send(len(self._held))
 
     def rest(self) -> str:
         """Return the text still held back at the answer's end; "" if a stop text ended the answer."""

@@ -35,13 +35,11 @@ class Metrics:
         self.first = Histogram(
             "utaca_first_token_seconds", "Seconds to an answer's first token.", registry=self.registry
         )
-        for name, about, value in (
-            ("utaca_answers", "Answers under way.", lambda: worker.answering),
-            ("utaca_waiting", "Requests whose answers have not begun.", lambda: worker.waiting),
-            ("utaca_documents", "Documents in memory.", lambda: len(worker.memories)),
-            ("utaca_document_bytes", "Bytes of documents in memory.", lambda: worker.memories.size),
-        ):
-            Gauge(name, about, registry=self.registry).set_function(value)
+        gauge = partial(Gauge, registry=self.registry)
+        gauge("utaca_answers", "Answers under way.").set_function(lambda: worker.answering)
+        gauge("utaca_waiting", "Requests whose answers have not begun.").set_function(lambda: worker.waiting)
+        gauge("utaca_documents", "Documents in memory.").set_function(lambda: len(worker.memories))
+        gauge("utaca_document_bytes", "Bytes of documents in memory.").set_function(lambda: worker.memories.size)
 
     def count(self, job: Job, generation: Generation) -> None:
         """Count an answer that has ended."""
@@ -66,15 +64,23 @@ class Reply:
         self._ended: dict[int, Generation] = {}
         self._written = partial(written, reader.tokenizer)
         loop = asyncio.get_running_loop()
-        kind = "chat.completion" if self._chat else "text_completion"
+        kind = "text_completion"
+        prefix = "cmpl"
+        if self._chat:
+            kind = "chat.completion.chunk" if request.stream else "chat.completion"
+            prefix = "chatcmpl"
         self._head = {
-            "id": f"{'chatcmpl' if self._chat else 'cmpl'}-{token_hex(12)}",
-            "object": kind + (".chunk" if self._chat and request.stream else ""),
+            "id": f"{prefix}-{token_hex(12)}",
+            "object": kind,
             "created": int(time.time()),
             "model": request.model,
             "system_fingerprint": reader.identity,
         }
-        tell = lambda number, event: loop.call_soon_threadsafe(self._events.put_nowait, (number, event))  # noqa: E731
+
+        def tell(number: int, event: Progress | Piece | Fault) -> None:
+            """Queue an event of a job; the worker's thread calls this."""
+            loop.call_soon_threadsafe(self._events.put_nowait, (number, event))
+
         self._jobs = [Job(order, partial(tell, number), request=self) for number, order in enumerate(orders)]
         worker.submit(self._jobs)
 
@@ -107,27 +113,32 @@ class Reply:
             if isinstance(event, Piece):
                 pieces[number].append(event)
         choices = []
-        for number, each in enumerate(pieces):
-            text = "".join(piece.text for piece in each)
+        for number, of_job in enumerate(pieces):
+            text = "".join(piece.text for piece in of_job)
             content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
-            choices.append(self._choice(number, each) | content)
+            choices.append(self._choice(number, of_job) | content)
         return self._head | {"choices": choices, "usage": self._usage()}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield server-sent events; the progress of reading a document is sent as comments, which clients ignore."""
         sent = [0 for _ in self._jobs]
         try:
-            for number in range(len(self._jobs) if self._chat else 0):
-                yield self._chunk([self._choice(number, []) | {"delta": {"role": "assistant", "content": ""}}])
+            if self._chat:
+                for number in range(len(self._jobs)):
+                    delta = {"role": "assistant", "content": ""}
+                    yield self._chunk([self._choice(number, []) | {"delta": delta}])
             async for number, event in self._happenings():
                 if isinstance(event, Progress):
                     yield f": read {event.done} of {event.total} tokens\n\n"
                     continue
                 choice = self._choice(number, [event], sent[number])
-                sent[number] += sum(len(each.text) for each in event.scored)
+                sent[number] += sum(len(token.text) for token in event.scored)
                 if event.text or event.reason or choice["logprobs"] or "utaca" in choice:
-                    delta = {"content": event.text} if event.text else {}
-                    yield self._chunk([choice | ({"delta": delta} if self._chat else {"text": event.text})])
+                    if self._chat:
+                        choice["delta"] = {"content": event.text} if event.text else {}
+                    else:
+                        choice["text"] = event.text
+                    yield self._chunk([choice])
             if self._usage_too:
                 yield self._chunk([], usage=self._usage())
             yield "data: [DONE]\n\n"
@@ -135,7 +146,9 @@ class Reply:
             yield f"data: {json.dumps(fault.body)}\n\n"
 
     def _chunk(self, choices: list[dict[str, Any]], **more: Any) -> str:
-        return f"data: {json.dumps(self._head | {'choices': choices} | more)}\n\n"
+        """A server-sent event with these choices."""
+        body = {**self._head, "choices": choices, **more}
+        return f"data: {json.dumps(body)}\n\n"
 
     def _choice(self, number: int, pieces: Sequence[Piece], sent: int = 0) -> dict[str, Any]:
         """A choice of the response without its text, for new ``pieces``; tokens sent before had ``sent`` letters."""
@@ -143,10 +156,12 @@ class Reply:
         values = None
         about = {}
         tokens = [piece.token for piece in pieces if piece.token]
-        scored = [each for piece in pieces for each in piece.scored]
+        scored: list[Scored] = []
+        for piece in pieces:
+            scored += piece.scored
         end = pieces[-1].generation if pieces else None
         if order.logprobs is not None and scored:
-            values = (self._chat_logprobs if self._chat else partial(self._logprobs, sent))(order, scored)
+            values = self._chat_logprobs(order, scored) if self._chat else self._logprobs(sent, order, scored)
         if end:
             about = {
                 "mean_selected_tokens": round(end.mean_selected_tokens, 2),
@@ -157,25 +172,35 @@ class Reply:
             about["trace"] = [_traced(token, self._reader.settings.memory.block_size) for token in tokens]
         if order.trace and end:
             about["places"] = _block_places(self._reader, order, end)
-        choice = {"index": number, "finish_reason": pieces[-1].reason if pieces else None, "logprobs": values}
-        return choice | ({"utaca": about} if about else {})
+        reason = pieces[-1].reason if pieces else None
+        choice = {"index": number, "finish_reason": reason, "logprobs": values}
+        if about:
+            choice["utaca"] = about
+        return choice
 
     def _chat_logprobs(self, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
+        """Log-probabilities in the format of chats."""
+
         def entry(number: int, logprob: float | None) -> dict[str, Any]:
             text = self._written(number)
-            return {"token": text, "logprob": logprob, "bytes": None if "\ufffd" in text else list(text.encode())}
+            # The text of a part of a character does not give the token's bytes.
+            known_bytes = None if "\ufffd" in text else list(text.encode())
+            return {"token": text, "logprob": logprob, "bytes": known_bytes}
 
-        best = [[entry(*pair) for pair in each.best[: order.logprobs]] for each in scored]
-        pairs = zip(scored, best, strict=True)
-        return {"content": [entry(each.token, each.logprob) | {"top_logprobs": tops} for each, tops in pairs]}
+        content = []
+        for token in scored:
+            best = [entry(number, logprob) for number, logprob in token.best[: order.logprobs]]
+            content.append(entry(token.token, token.logprob) | {"top_logprobs": best})
+        return {"content": content}
 
     def _logprobs(self, start: int, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
         """Log-probabilities in the format of completions; ``start`` is the character offset of the first token."""
+        lengths = [len(token.text) for token in scored[:-1]]
         return {
-            "tokens": [self._written(each.token) for each in scored],
-            "token_logprobs": [each.logprob for each in scored],
-            "top_logprobs": [None if each.logprob is None else self._best(order, each) for each in scored],
-            "text_offset": list(accumulate((len(each.text) for each in scored[:-1]), initial=start)),
+            "tokens": [self._written(token.token) for token in scored],
+            "token_logprobs": [token.logprob for token in scored],
+            "top_logprobs": [None if token.logprob is None else self._best(order, token) for token in scored],
+            "text_offset": list(accumulate(lengths, initial=start)),
         }
 
     def _best(self, order: Order, scored: Scored) -> dict[str, float]:
@@ -215,11 +240,15 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
 def _block_places(reader: Reader, order: Order, generation: Generation) -> dict[int, tuple[int, int, int]]:
     """Places of the blocks that an answer retrieved, by block: index of the message, begin and end in characters."""
     layout = reader.settings.memory.layout
+    retrieved: set[int] = set()
+    for token in generation.trace:
+        retrieved.update(token.selected.flatten().tolist())
     places = {}
-    for block in {block for token in generation.trace for block in token.selected.flatten().tolist()}:
+    for block in retrieved:
         first = layout.first_token(block)
         inside = [place for place in order.places[first : first + layout.block_size] if place[0] >= 0]
         if inside:
             message, start, _ = inside[0]
-            places[block] = message, start, max(end for number, _, end in inside if number == message)
+            ends = [end for number, _, end in inside if number == message]
+            places[block] = message, start, max(ends)
     return places

@@ -34,9 +34,12 @@ class Scored(NamedTuple):
 
         A log-probability is the logit minus a constant of the position, which the token's two values give.
         """
-        best = list(zip(token.top_tokens, token.top_logits, strict=True))
-        shift = next((token.logprob - logit for number, logit in best if number == token.token), None)
-        best = [] if shift is None else [(number, logit + shift) for number, logit in best]
+        best = []
+        if token.token in token.top_tokens:
+            place = token.top_tokens.index(token.token)
+            shift = token.logprob - token.top_logits[place]
+            pairs = zip(token.top_tokens, token.top_logits, strict=True)
+            best = [(number, logit + shift) for number, logit in pairs]
         return cls(token.token, token.text, token.logprob, best)
 
 
@@ -79,9 +82,10 @@ class Scores:
 
     def listed(self, texts: Sequence[str]) -> list[Scored]:
         """All tokens with their scores; ``texts`` has the text that each token adds, one per token."""
-        first, *others = zip(self._tokens.tolist(), texts, strict=True)
-        scored = [Scored(*first, None, ())]
-        for token, (logprob, *numbers) in zip(others, self.numbers.tolist(), strict=True):
-            best = zip(map(int, numbers[TOP:]), numbers[:TOP], strict=True)
-            scored.append(Scored(*token, logprob, list(best)))
+        (first, first_text), *others = zip(self._tokens.tolist(), texts, strict=True)
+        scored = [Scored(first, first_text, None, ())]
+        for (token, text), (logprob, *numbers) in zip(others, self.numbers.tolist(), strict=True):
+            ids = map(int, numbers[TOP:])
+            best = zip(ids, numbers[:TOP], strict=True)
+            scored.append(Scored(token, text, logprob, list(best)))
         return scored

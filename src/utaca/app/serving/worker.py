@@ -100,9 +100,11 @@ class Worker(threading.Thread):
         """Queue a request's jobs, all or none of them.
 
         Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. Jobs of the request do
-        not count as waiting: one with more prompts than may wait would be rejected at every attempt.
+        not count as waiting: a request with more prompts than may wait would be rejected at every attempt.
         """
-        if message := self.memories.fault(max(len(job.order.document) for job in jobs)):
+        longest = max(len(job.order.document) for job in jobs)
+        message = self.memories.fault(longest)
+        if message:
             raise Fault(message, code="context_length_exceeded")
         if self._deadline is not None:
             raise _ending()
@@ -129,8 +131,14 @@ class Worker(threading.Thread):
                 self._end(job, _ending())
 
     @property
+    def _being_read(self) -> list[Job]:
+        """The job whose document is being read, if there is one."""
+        return [self._reading[0]] if self._reading else []
+
+    @property
     def _jobs(self) -> list[Job]:
-        return [*self._waiting, *([self._reading[0]] if self._reading else []), *self._answering]
+        """All jobs that have not ended."""
+        return [*self._waiting, *self._being_read, *self._answering]
 
     def _turn(self) -> None:
         self._receive()
@@ -153,21 +161,23 @@ class Worker(threading.Thread):
         while idle or not self._news.empty():
             idle = False
             job = self._news.get()
-            self._waiting += [job] if job else []
+            if job:
+                self._waiting.append(job)
 
     def _in_turn(self) -> list[Job]:
         """The waiting jobs, in the order in which they may begin.
 
-        The n-th job of a request, those counted that have begun, comes after the earlier jobs of every other request;
-        equal ones come in the order of arrival. So a request with many prompts does not hold up the others.
+        The n-th job of a request comes after the earlier jobs of every other request, where jobs that have begun count
+        as well; jobs with the same n come in the order of arrival. So a request with many prompts does not hold up the
+        others.
         """
-        begun = [*self._answering, *([self._reading[0]] if self._reading else [])]
-        n_jobs = Counter(job.request for job in begun)
+        n_jobs = Counter(job.request for job in [*self._answering, *self._being_read])
         numbered: list[tuple[int, Job]] = []
         for job in self._waiting:
             n_jobs[job.request] += 1
             numbered.append((n_jobs[job.request], job))
-        return [job for _, job in sorted(numbered, key=lambda pair: pair[0])]
+        numbered.sort(key=lambda pair: pair[0])
+        return [job for _, job in numbered]
 
     def _begin(self) -> None:
         """Begin the answers about documents in memory, and begin to read the next document that is not in memory."""
@@ -219,15 +229,20 @@ class Worker(threading.Thread):
     def _echo(self, job: Job) -> None:
         """Send the echoed prompt as soon as its scores, if any, are complete; end the job if no answer is to follow."""
         if job.scores is None or job.scores.complete:
-            job.tell(Piece("".join(job.order.echo), job.scores.listed(job.order.echo) if job.scores else ()))
+            scored = job.scores.listed(job.order.echo) if job.scores else ()
+            job.tell(Piece("".join(job.order.echo), scored))
             job.scores = None
             if not job.order.generate:
                 self._end(job, Piece("", reason="length", generation=job.answer.generation))
 
     def _decode(self) -> None:
+        """Decode a step of every answer under way."""
         if not self._answering:
             return
-        scoring: list[Any] = [(job, job.answer.planned[0]) for job in self._answering if job.answer and job.scores]
+        scoring: list[tuple[Job, Any]] = []  # jobs whose question is scored, with the step that reads it
+        for job in self._answering:
+            if job.answer and job.scores:
+                scoring.append((job, job.answer.planned[0]))
         try:
             committed = self._batch.step()
         except Exception as error:
