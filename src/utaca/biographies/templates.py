@@ -62,7 +62,7 @@ def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
     """
     identity = json.dumps([person, [list(fact) for fact in facts]], ensure_ascii=False)
     rng = random.Random(hashlib.sha256(identity.encode()).hexdigest())
-    # Drawn apart, so that wordings and their order are the same in either case.
+    # Drawn by another generator, so that wordings and their order are the same in either case.
     varying = random.Random(f"forms {identity}")
     surname = _surname(person, facts) if varied else person
     if varied:

@@ -88,7 +88,7 @@ def label_answers(
     """Label every token of the trajectories of answers in free words.
 
     ``questions`` maps the name of a document to the question (without text and instructions) and the reference answers,
-    any of which is right: those of the whole text, even if a prompt held a part. All else is as for :func:`label`.
+    each of them right: those of the whole text, even if a prompt held a part. All else is as for :func:`label`.
 
     Raises:
         UserError: a trajectory's question is missing or has no reference answer.

@@ -1,4 +1,4 @@
-"""No document: the question alone."""
+"""No document: the reader sees only the question."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ClosedBook(FullAttention):
         return self.name
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
-        """Token ids of the chat template's opening alone, and the number of all other tokens, which are dropped."""
+        """Token ids of only the chat template's opening, and the number of all other tokens, which are dropped."""
         opening = reader.encode_document("")
         tokens, dropped = super().tokens(reader, document, room)
         self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")

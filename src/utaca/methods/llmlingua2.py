@@ -36,9 +36,10 @@ class LLMLingua2(DenseMethod):
     chunk of at most 510 classifier tokens keeps the words that most likely matter, a share ``rate``, and the
     ``force_tokens``. ``rate`` counts the reader's tokens (llmlingua counts OpenAI's, and would download their
     tokenizer). If ``budget`` is not 0, it replaces the rate: about ``budget`` tokens of the document are left, and no
-    token is forced, since forced tokens alone exceed a small budget. Nominal tokens are the document's tokens left.
-    A document beyond the reader's trained length is cut before it is compressed, as the paper's must have been (its 32k
-    are 25% of 128k). The question stays as it is. ``model``: hub id or folder of a classifier whose label 1 is "keep".
+    token is forced, since already the forced tokens exceed a small budget. Nominal tokens are the document's tokens
+    left. A document beyond the reader's trained length is cut before it is compressed, as the paper's must have been
+    (its 32k are 25% of 128k). The question stays as it is. ``model``: hub id or folder of a classifier whose label 1 is
+    "keep".
     """
 
     name: ClassVar[str] = "llmlingua2"

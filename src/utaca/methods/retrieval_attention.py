@@ -26,13 +26,13 @@ class _Retrieving(Continuation):
 
 @dataclass(frozen=True)
 class RetrievalAttention(DenseMethod):
-    """Each query head of each token attends to its ``budget`` best keys beside the first and the recent ones.
+    """Each query head of each token attends to its ``budget`` best keys, and to the first and the recent ones.
 
     Liu et al., arXiv 2409.10516; microsoft/MInference (retr_attn), MIT. The prompt is read by full attention. While
     decoding, the ``initial`` first and the ``recent`` latest tokens, the present one among them, are always attended
     to; among the tokens between, each query head retrieves the keys of largest dot product with its query. The search
     is exact, like the released code's flat index: an upper bound of the paper's approximate search. Positions are true
-    ones. The budget counts retrieved keys alone.
+    ones. The budget counts only retrieved keys.
     """
 
     name: ClassVar[str] = "retrieval_attention"

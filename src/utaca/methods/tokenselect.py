@@ -67,7 +67,7 @@ class TokenSelect(Method):
     are indices in the row of attended tokens, so the reader can read a text of any length. ``chunk`` changes what is
     selected. This class omits the released code's cache of selections (off there) and its pooling of votes over
     neighbouring tokens (set per data set there); the code's grouped queries are those of another reader. The budget
-    counts elected tokens alone.
+    counts only elected tokens.
     """
 
     name: ClassVar[str] = "tokenselect"

@@ -1,1 +1,1 @@
-"""Reporting: statistics over documents and seeds, tables beside the paper's figures, figures."""
+"""Reporting: statistics over documents and seeds, tables with the paper's figures for reference, and figures."""

@@ -157,7 +157,7 @@ class TableEntry:
 
     @property
     def of_paper(self) -> list[str]:
-        """The columns of which the table shows the paper's figures."""
+        """The columns for which the table also shows the paper's figures."""
         return [name.removeprefix("paper_") for name in self.names if name.startswith("paper_")]
 
     def holds(self, config: schema.Config) -> bool:

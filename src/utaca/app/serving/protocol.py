@@ -8,7 +8,7 @@ Each prompt is split into a document, which goes into block memory, and the ques
 * A plain prompt, text or token ids, is split at its last blank line too.
 * If no text precedes the question, only the last token of the prompt is the question.
 
-The split of a plain prompt changes none of its tokens. In a chat, the text from the split on is encoded by itself, as
+The split of a plain prompt changes none of its tokens. In a chat, the text from the split on is encoded separately, as
 in the pipeline: a tokenizer may have one token for a full stop and a blank line.
 """
 

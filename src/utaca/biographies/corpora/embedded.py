@@ -1,8 +1,8 @@
 """Encyclopaedic prose from a seeded grammar: padding that needs no download.
 
 Articles are about real topics and otherwise invented: their people, places, institutions, years and figures exist
-nowhere else. They name persons, birth years, universities and companies, so that a biography does not stand out by
-its vocabulary alone.
+nowhere else. They name persons, birth years, universities and companies, so that a biography does not stand out only by
+its vocabulary.
 """
 
 import random

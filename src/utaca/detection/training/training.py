@@ -51,7 +51,7 @@ def train(
     """Train a detector for every seed, all of them side by side, on the CPU.
 
     The optimiser is Adam without weight decay; a cosine over ``steps`` anneals its learning rate to 0. A batch holds
-    :data:`BATCH` trajectories, every ``settings.chain`` of which are concatenated into one. Batches pass over the
+    :data:`BATCH` trajectories; every ``settings.chain`` of them are concatenated. Batches pass over the
     training set repeatedly, each time in a new random order; a batch may hold the end of one pass and the start of the
     next. Validation, also on concatenated trajectories, runs every :data:`EVALUATE_EVERY` steps and after the last.
     Training never stops early; each seed keeps the weights with the best validation F1 of the uncertain class, the

@@ -106,7 +106,7 @@ class Continuation(MethodState):
         return torch.cat([products(query, x.keys)[0, :, 0] for x in (self.document(layer), self.later[layer])], -1)
 
     def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:
-        """Attention of one token's rotated query [1, H, 1, D] to the given tokens alone, [1, H, 1, D].
+        """Attention of one token's rotated query [1, H, 1, D] to only the given tokens, [1, H, 1, D].
 
         ``tokens`` [R, k] are distinct ids, or -1 for no token: one row for all heads, or per key-value or query head.
         """

@@ -202,7 +202,8 @@ class Method(ABC):
     number. Class constants give the ``name``, how the time of ``prefill`` grows with the document, the ``positions`` of
     keys and queries (``absolute``: true ones; ``rolling``: indices in the cache; ``clipped``: far keys at one
     distance), whether the budget may change from step to step (``adjustable``), and whether the prompt's last token
-    passes alone as the first decoding step (``last_alone``) or with the prompt, whose pass then gives the first token.
+    is passed singly, as the first decoding step (``last_alone``), or with the prompt, whose pass then gives the first
+    token.
     """
 
     name: ClassVar[str]

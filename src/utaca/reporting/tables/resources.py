@@ -45,8 +45,8 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     """Numbers of tokens read and generated for a split's operating points, including rejected passes.
 
     A document is read once for all points, and a point is decoded once. The agreement oracle decodes every token below
-    K_max a second time, whether or not the token changes. If the second pass has a budget of its own (``agreement.N``),
-    a token of that budget has no second pass and a rolled-back token has a third one.
+    K_max a second time, even if the token does not change. If the second pass has a budget of its own
+    (``agreement.N``), a token of that budget has no second pass and a rolled-back token has a third one.
     """
     columns = ["document", "point", "budget", "trigger", "n_context", "n_generated", "rollbacks"]
     data = read(answers, "answers", columns).to_pandas()

@@ -223,7 +223,7 @@ def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
 def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list[list[int]]]]:
     """Yield (row index, block ids by layer) for the rows of a file of traces with the sorted ``indices`` [n].
 
-    Column ``selected`` makes up most of the file, so it is read in batches, of which only the needed rows are kept.
+    Column ``selected`` makes up most of the file, so it is read in batches, and only the needed rows are kept.
     """
     start = 0
     with reading(path), pq.ParquetFile(path) as file:
