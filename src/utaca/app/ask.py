@@ -55,12 +55,12 @@ def ask(
     started = time.perf_counter()
     if cache is None:
         memory = prefill(reader, text, budget=choice.options["budget"], description="reading")
-        found = False
+        was_cached = False
     else:
         saved = opened(cache, cache_size)
-        memory, _, found = saved.read(reader, text, choice.options["budget"], description="reading")
+        memory, _, was_cached = saved.read(reader, text, choice.options["budget"], description="reading")
     seconds = time.perf_counter() - started
-    if found:
+    if was_cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")
     show = show_json if json_lines else shaded(sys.stdout, choice)
     batch = Batch()
@@ -85,7 +85,7 @@ def ask(
             "rollbacks": generation.rollbacks,
             "decode_seconds": round(generation.seconds, 3),
             "read_seconds": round(seconds, 3),
-            "cached": found,
+            "cached": was_cached,
         }
         print(json.dumps(totals), flush=True)
     else:

@@ -121,7 +121,7 @@ def _as_browsers(error: UnicodeError) -> tuple[str, int]:
     row = {"euc_jp": 0xAD, "iso2022_jp": 0x2D}.get(error.encoding)
     if row == data[0] and len(data) == 2:
         with suppress(UnicodeDecodeError):
-            return bytes(each | 0x80 for each in data).decode("euc_jis_2004"), error.start + 2
+            return bytes(byte | 0x80 for byte in data).decode("euc_jis_2004"), error.start + 2
     return "\ufffd", error.end
 
 
@@ -257,7 +257,7 @@ class _Page:
                 style = self._style(node, tag, style)
                 todo.append((node, style, True))
                 inner, style = self._begin(node, tag, style)
-                todo.extend((each, style, False) for each in reversed(inner))
+                todo.extend((child, style, False) for child in reversed(inner))
         return "".join(self._lines.parts)
 
     def left_out(self, length: int) -> Iterator[str]:
@@ -280,21 +280,22 @@ class _Page:
         tree = LexborHTMLParser(_NOSCRIPT.sub(r"<\1noembed", page))
         self._trees.append(tree)  # lest its nodes go
         self._styles |= _sheets(tree)
-        kinds = [(each.attributes.get("type") or "module").lower() for each in tree.css("script")]
+        kinds = [(script.attributes.get("type") or "module").lower() for script in tree.css("script")]
         self._scripts += sum(kind == "module" or "javascript" in kind for kind in kinds)
         refreshes = tree.css("meta[http-equiv=refresh i]")
-        self._elsewhere |= any("url" in (each.attributes.get("content") or "").lower() for each in refreshes)
+        contents = [(refresh.attributes.get("content") or "").lower() for refresh in refreshes]
+        self._elsewhere |= any("url" in content for content in contents)
         return tree.root
 
     def _style(self, node: LexborNode, tag: str, outer: _Style) -> _Style:
         """The style of an element in one of the style ``outer``."""
         attributes = node.attributes
-        found = dict(self._styles.get(node.mem_id, ()))
-        if not attributes and not found and tag in _PLAIN:
+        cascaded = dict(self._styles.get(node.mem_id, ()))
+        if not attributes and not cascaded and tag in _PLAIN:
             return outer
         if attributes.get("style"):
-            _cascade(found, _declared(attributes["style"]), (True,))
-        said = {name: value for name, (_, value) in found.items()}
+            _cascade(cascaded, _declared(attributes["style"]), (True,))
+        said = {name: value for name, (_, value) in cascaded.items()}
         closed = "hidden" in attributes or "popover" in attributes or (tag == "dialog" and "open" not in attributes)
         gone = {said.get("display", "none" if closed else ""), said.get("opacity"), said.get("content-visibility")}
         hides = {"none": True, "shown": False}

@@ -170,7 +170,7 @@ class _Reading:
             if "/XFA" in self._pdf.root_object["/AcroForm"].get_object():
                 yield "an XFA form: only its pages and fields were read; print it to PDF"
         with suppress(Exception):
-            self._attached += [each.name for each in self._pdf.attachment_list]
+            self._attached += [attachment.name for attachment in self._pdf.attachment_list]
         if self._attached:
             names = ", ".join(dict.fromkeys(self._attached))
             yield f"attached files not read ({names if len(names) < 100 else names[:100] + '...'})"
@@ -193,7 +193,7 @@ class _Reading:
     def _parts(self, listed: Any) -> list[DictionaryObject]:
         """The dictionaries of a list in the file."""
         try:
-            return [_dictionary(each) for each in _object(listed) or ()]
+            return [_dictionary(part) for part in _object(listed) or ()]
         except Exception:
             self._unread = True
             return []
@@ -343,12 +343,13 @@ def _has_picture(page: PageObject) -> bool:
     seen = 0
     while todo:
         resources, depth = todo.pop()
-        for each in map(_dictionary, _dictionary(resources.get("/XObject")).values()):
+        objects = _dictionary(resources.get("/XObject"))
+        for drawn in map(_dictionary, objects.values()):
             seen += 1
-            if each.get("/Subtype") == "/Image":
+            if drawn.get("/Subtype") == "/Image":
                 return True
             if depth < _DEPTH and seen < _MANY:
-                todo.append((_dictionary(each.get("/Resources")), depth + 1))
+                todo.append((_dictionary(drawn.get("/Resources")), depth + 1))
     content = page.get_contents()
     return content is not None and any(operator == b"INLINE IMAGE" for _, operator in content.operations)
 

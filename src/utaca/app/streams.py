@@ -62,8 +62,13 @@ def _wrapped(stream: TextIO | None, kind: type[io.FileIO], number: int) -> TextI
         file = io.BufferedWriter(kind(stream.fileno(), "w", closefd=False))
     except (OSError, ValueError):
         return stream
-    about = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
-    return io.TextIOWrapper(file, stream.encoding, stream.errors, **about)
+    return io.TextIOWrapper(
+        file,
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
 
 
 class _Output(io.FileIO):

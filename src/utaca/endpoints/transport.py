@@ -101,10 +101,10 @@ def _message(text: str) -> str:
     """The message within an error in OpenAI's form; any other text as it is."""
     try:
         error = json.loads(text)["error"]
-        found = error["message"] if isinstance(error, dict) else error
+        message = error["message"] if isinstance(error, dict) else error
     except (ValueError, LookupError, TypeError, RecursionError):
         return text
-    return found if isinstance(found, str) and found else text
+    return message if isinstance(message, str) and message else text
 
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:

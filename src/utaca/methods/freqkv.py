@@ -34,7 +34,9 @@ class _Frequencies(MethodState):
             if len(kept) == size:
                 sink = kept[: self.method.sink]
                 rest = kept[self.method.sink :]
-                kept = sink.then(Pairs(*((self._lowest @ x.float()).to(x.dtype) for x in (rest.keys, rest.values))))
+                keys = (self._lowest @ rest.keys.float()).to(rest.keys.dtype)
+                values = (self._lowest @ rest.values.float()).to(rest.values.dtype)
+                kept = sink.then(Pairs(keys, values))
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
             new = end - start

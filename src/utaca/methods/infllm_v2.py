@@ -94,9 +94,10 @@ class InfLLMV2(DenseMethod):
 
     def rank(self, kernels: Tensor, blocks: int) -> Tensor:
         """Scores [G, blocks] of blocks from ``kernels`` [G, kernels], each kernel's softmax summed over query heads."""
-        each = self.block // self.stride
+        # In strides: the length of a block and of a kernel, and the kernels that overlap a block.
+        per_block = self.block // self.stride
         wide = self.kernel // self.stride
-        size = each + wide - 1
-        behind = max(0, (blocks - 1) * each + size - (wide - 1) - kernels.shape[1])
+        size = per_block + wide - 1
+        behind = max(0, (blocks - 1) * per_block + size - (wide - 1) - kernels.shape[1])
         padded = pad(kernels, (wide - 1, behind), value=-torch.inf)
-        return padded.unfold(1, size, each).amax(-1)[:, :blocks]
+        return padded.unfold(1, size, per_block).amax(-1)[:, :blocks]

@@ -107,8 +107,8 @@ class LLMLingua2(DenseMethod):
             compressor = _compressor(self.model, reader.device.type)
             compressor.oai_tokenizer = SimpleNamespace(encode=reader.encode)
             forced = [] if self.budget else list(self.force_tokens)
-            found = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=forced)
-        return found["compressed_prompt"]
+            compressed = compressor.compress_prompt_llmlingua2([text], rate=rate, force_tokens=forced)
+        return compressed["compressed_prompt"]
 
     def nominal(self, state: Everything) -> float:
         return state.start

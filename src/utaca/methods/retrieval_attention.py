@@ -16,10 +16,11 @@ class _Retrieving(Continuation):
         if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
             return self.everything(layer, query, scaling)
         between = self.scores(layer, query)[:, m.initial : n - m.recent]
-        found = m.initial + between.topk(self.budget).indices
-        kept = torch.arange(m.initial + m.recent, device=found.device)
+        retrieved = m.initial + between.topk(self.budget).indices
+        # The first and the latest tokens, which are always attended to.
+        kept = torch.arange(m.initial + m.recent, device=retrieved.device)
         ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
-        tokens = torch.cat((found, ends.expand(len(found), -1)), 1)
+        tokens = torch.cat((retrieved, ends.expand(len(retrieved), -1)), 1)
         self.attended.append(tokens.shape[1])
         return self.attend_to(layer, query, tokens, scaling)
 

@@ -174,9 +174,11 @@ def _from_hub(source: Source, scratch: Path) -> Path:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HTTPError, RevisionResolutionError, XetDownloadError
 
-    about = {"repo_type": "dataset", "revision": source.revision, "local_dir": scratch}
     try:
-        return Path(hf_hub_download(source.dataset, source.file, **about))
+        path = hf_hub_download(
+            source.dataset, source.file, repo_type="dataset", revision=source.revision, local_dir=scratch
+        )
+        return Path(path)
     except (HTTPError, EntryNotFoundError, RevisionResolutionError, XetDownloadError) as error:
         raise OSError(_reason(error)) from error
 

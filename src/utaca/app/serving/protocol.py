@@ -338,12 +338,12 @@ def _json(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise Fault("the body is not UTF-8 text; send JSON in UTF-8", code="invalid_json") from None
     try:
-        found = parsed(text, "the body", "send a JSON object")
+        content = parsed(text, "the body", "send a JSON object")
     except UserError as error:
         raise Fault(str(error), code="invalid_json") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise Fault("the body is not a JSON object; send one with model and messages, or model and prompt")
-    return found
+    return content
 
 
 def _order(

@@ -154,7 +154,7 @@ class Reply:
         """A choice of the response without its text, for new ``pieces``; tokens sent before had ``sent`` letters."""
         order = self._jobs[number].order
         values = None
-        about = {}
+        details: dict[str, Any] = {}
         tokens = [piece.token for piece in pieces if piece.token]
         scored: list[Scored] = []
         for piece in pieces:
@@ -163,19 +163,19 @@ class Reply:
         if order.logprobs is not None and scored:
             values = self._chat_logprobs(order, scored) if self._chat else self._logprobs(sent, order, scored)
         if end:
-            about = {
+            details = {
                 "mean_selected_tokens": round(end.mean_selected_tokens, 2),
                 "attended_keys": round(end.mean_attended_tokens, 2),
                 "rollbacks": end.rollbacks,
             }
         if order.trace and (tokens or end):
-            about["trace"] = [_traced(token, self._reader.settings.memory.block_size) for token in tokens]
+            details["trace"] = [_traced(token, self._reader.settings.memory.block_size) for token in tokens]
         if order.trace and end:
-            about["places"] = _block_places(self._reader, order, end)
+            details["places"] = _block_places(self._reader, order, end)
         reason = pieces[-1].reason if pieces else None
         choice = {"index": number, "finish_reason": reason, "logprobs": values}
-        if about:
-            choice["utaca"] = about
+        if details:
+            choice["utaca"] = details
         return choice
 
     def _chat_logprobs(self, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
         shown = {"budget": self.choice.options["budget"], "trigger": str(self.choice.trigger), "note": self.choice.note}
         self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
         self._sockets = bound(settings.host, settings.port) if sockets is None else list(sockets)
-        self.local = all(is_loopback(each.getsockname()[0]) for each in self._sockets)
+        self.local = all(is_loopback(own.getsockname()[0]) for own in self._sockets)
         options = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
         # A client that neither sends nor reads further must not keep an ending server.
         options["timeout_graceful_shutdown"] = 2 * GRACE_S

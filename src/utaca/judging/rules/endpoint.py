@@ -26,9 +26,11 @@ _BODY = 32 << 20
 
 def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """The chat completion for the last fenced task of the user's messages, or for a client that asks for readiness."""
-    texts = [_text(each.get("content")) for each in messages]
-    users = [text for each, text in zip(messages, texts, strict=True) if each["role"] == "user"]
-    blocks = [block for text in users for block in _TASK.findall(text)]
+    texts = [_text(message.get("content")) for message in messages]
+    blocks: list[str] = []
+    for message, text in zip(messages, texts, strict=True):
+        if message["role"] == "user":
+            blocks += _TASK.findall(text)
     try:
         content = json.dumps(tasks.answer(json.loads(blocks[-1])), ensure_ascii=False)
     except (IndexError, ValueError, KeyError, TypeError, RecursionError):

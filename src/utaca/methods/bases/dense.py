@@ -103,7 +103,9 @@ class Continuation(MethodState):
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
         """Dot products [H, n] of one token's rotated query [1, H, 1, D] with the keys of all tokens, its own too."""
-        return torch.cat([products(query, x.keys)[0, :, 0] for x in (self.document(layer), self.later[layer])], -1)
+        of_document = products(query, self.document(layer).keys)[0, :, 0]
+        of_later = products(query, self.later[layer].keys)[0, :, 0]
+        return torch.cat((of_document, of_later), -1)
 
     def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:
         """Attention of one token's rotated query [1, H, 1, D] to only the given tokens, [1, H, 1, D].

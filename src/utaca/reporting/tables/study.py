@@ -100,17 +100,17 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     study = Study.of(files, config)
     columns = ENTRIES["human"].of_paper
     table = [_scores(answer) | {"n_documents": 1, "correlation": NAN} for answer in study.answers]
-    each = pd.DataFrame(table)
+    by_answer = pd.DataFrame(table)
     draws = Draws.of(len(table), config, "human")
     # A document without a score by the judge or by a person has no part in that mean.
     mean: Row = {"number": NAN, "document": "", "person": "mean", "n_documents": len(table)}
     for name in SCORES:
-        values = each[f"{name}_pct"]
+        values = by_answer[f"{name}_pct"]
         there = values.notna().to_numpy()
-        draws.mean_of(values.to_numpy(), np.arange(len(each)), there).put(mean, f"{name}_pct")
-    mean["n_right"] = each["n_right"].mean()
-    mean["n_scored"] = each["n_scored"].mean()
-    mean["n_failed_judgements"] = int(each["n_failed_judgements"].sum())
+        draws.mean_of(values.to_numpy(), np.arange(len(by_answer)), there).put(mean, f"{name}_pct")
+    mean["n_right"] = by_answer["n_right"].mean()
+    mean["n_scored"] = by_answer["n_scored"].mean()
+    mean["n_failed_judgements"] = int(by_answer["n_failed_judgements"].sum())
     both = pd.concat(study.answers).dropna(subset=["cas", "human"])
     place = both["number"].to_numpy() - 1
     draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), place).put(mean, "correlation")
