@@ -1,9 +1,9 @@
 """Whether answers with drafts are those without, and how much faster they are.
 
-``python bench/drafts.py DOCUMENTS`` answers the questions of a run's documents (``results/quick/documents/test.parquet``)
-or of QMSum's meetings (a ``.jsonl`` file of LongBench's form) with drafts and without, one after the other, and prints a
-Markdown table. ``--triggers all`` goes through every policy and trigger; otherwise InfLLM and UT-ACA answer. Leave the
-machine to it meanwhile.
+``python bench/drafts.py results/quick/documents/test.parquet`` answers the questions of a run's documents with drafts
+and without, one after the other, and prints a Markdown table; a ``.jsonl`` file of meetings (QMSum's own, or of
+LongBench's form) is asked for summaries. ``--triggers all`` goes through every policy and trigger; otherwise InfLLM and
+UT-ACA answer. Leave the machine to it meanwhile.
 """
 
 import argparse

@@ -221,9 +221,7 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
     if point.detected:
         detector = point.detector or config.detector
         seeds = (point.seed,)
-    return PointResult(
-        point.method, point.base, point.budget, point.policy, trigger, detector, point.drafts, seeds
-    )
+    return PointResult(point.method, point.base, point.budget, point.policy, trigger, detector, point.drafts, seeds)
 
 
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
