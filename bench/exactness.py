@@ -159,6 +159,7 @@ def block_cases() -> dict[str, Case]:
         "InfLLM": lambda setup: [setup.answer(budget=8)],
         "a budget for each step": lambda setup: [setup.answer(budget=[8, 2, 5])],
         "drawn": lambda setup: [setup.answer(budget=4, sampling=Sampling(0.8, 0.9, seed=3))],
+        "drafts": lambda setup: [setup.answer(budget=4, drafts=5)],
         "all signals, a second budget": lambda setup: [setup.answer(budget=2, measured=True, expanded=8)],
     }
     for trigger_name, trigger in triggers.items():
@@ -167,6 +168,10 @@ def block_cases() -> dict[str, Case]:
         cases[f"{policy_name}, detected"] = adaptive(policy, triggers["detected"])
     for name in DETECTORS:
         cases[f"detector: {name}"] = adaptive(utaca.Set(2), lambda setup, name=name: Detected(setup.detectors[name]))
+    for trigger_name in ("detected", "agreement.2"):
+        cases[f"drafts, {trigger_name}"] = lambda setup, name=trigger_name: [
+            setup.answer(budget=8, policy=policies["sub.3"], trigger=triggers[name](setup), drafts=5)
+        ]
     cases |= {
         "seven points in shared passes": seven_points,
         "documents in shared passes": several_documents,

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from utaca.readers.attention import Step
+from utaca.readers.attention import Step, on_device
 from utaca.trace import Generation, Rejected
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class Drafts:
         if self._lookup is not None and len(tokens) == 1:
             guesses = self._lookup.guesses(also)[: self._state.longest_chain - 1]
             for guess, (budget, second) in zip(guesses, upcoming, strict=False):
-                passed = tokens.new_tensor([guess])
+                passed = on_device([guess], tokens.device)
                 before = self._rows[-1].steps[0]
                 steps = [self._state.plan(passed, budget, before)]
                 if second:

@@ -295,8 +295,8 @@ class RowGroup:
         device = steps[0].state.window.device
         self.earlier = None
         if longest_chain:
-            padded = [chain + [0] * (longest_chain - len(chain)) for chain in chains]
-            self.earlier = torch.tensor(padded, device=device).flatten()
+            padded = [row for chain in chains for row in chain + [0] * (longest_chain - len(chain))]
+            self.earlier = on_device(padded, device)
         self.seen = None
         if min(self.n_own) < longest_own or min(map(len, chains)) < longest_chain:
             n_chain = on_device([len(chain) for chain in chains], device)[:, None, None, None]
