@@ -284,27 +284,34 @@ class RowGroup:
         self.own_pairs = _by_layer(self._own_pairs(longest)) if longest else []
 
     def _plan_chains(self, steps: Sequence[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
-        """Which rows of the pass each row sees as rows of its chain, and the mask of :meth:`_attend_own`.
+        """Set ``earlier`` and ``seen``, which :meth:`_attend_own` needs if a step is part of a chain.
 
-        ``earlier`` [R * length] are these rows, for each row as many as the longest chain has; None without chains.
-        ``seen`` is None if each row sees as many keys as any other.
+        ``earlier`` [R * n] names, for each of the R rows, the rows of the steps before it in its chain. The n of the
+        longest chain counts; shorter ones are padded with row 0. ``earlier`` is None without chains.
+        ``seen`` [R, 1, 1, keys] is the mask that hides this padding, and that of the branches' own tokens. The keys are
+        in the order of :meth:`_attend_own`. ``seen`` is None if nothing is padded.
         """
-        chains = [[steps.index(twins[earlier]) for earlier in step.chain] for step in steps]
+        # A step of a chain may have been replaced by its twin, whose row it then shares. A chain lies in one group,
+        # because no further block is far for its later steps (Branch.longest_chain).
+        chains = [[steps.index(twins[before]) for before in step.chain] for step in steps]
         longest_chain = max(map(len, chains))
         longest_own = max(self.n_own)
         device = steps[0].state.window.device
         self.earlier = None
         if longest_chain:
-            padded = [row for chain in chains for row in chain + [0] * (longest_chain - len(chain))]
+            padded = []
+            for chain in chains:
+                padding = [0] * (longest_chain - len(chain))
+                padded += chain + padding
             self.earlier = on_device(padded, device)
         self.seen = None
         if min(self.n_own) < longest_own or min(map(len, chains)) < longest_chain:
             n_chain = on_device([len(chain) for chain in chains], device)[:, None, None, None]
             n_own = on_device(self.n_own, device)[:, None, None, None]
-            of_chain = torch.arange(longest_chain, device=device) < n_chain
-            of_own = torch.arange(longest_own, device=device) < n_own
-            # Each row sees its own token.
-            self.seen = torch.cat((of_own.new_ones(len(steps), 1, 1, 1), of_chain, of_own), -1)
+            sees_chain = torch.arange(longest_chain, device=device) < n_chain
+            sees_own = torch.arange(longest_own, device=device) < n_own
+            sees_itself = sees_own.new_ones(len(steps), 1, 1, 1)
+            self.seen = torch.cat((sees_itself, sees_chain, sees_own), -1)
 
     def _plan_rotation(self, steps: Sequence[BlockStep]) -> None:
         """Rotations of queries and keys to the tokens' places and, with far blocks, to the edge of the window."""
@@ -446,30 +453,36 @@ class RowGroup:
         return rows[self.earlier, :, 0].unflatten(0, (len(rows), -1)).transpose(1, 2)
 
     def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-        """Attention to the initial tokens and each row's best blocks; rows of equally many blocks attend together."""
+        """Attend from each row's query to the initial tokens and the row's best blocks, ``chosen`` [R, most].
+
+        Rows of equally many blocks attend in one call.
+        """
+        # Any branch can give the blocks: the document holds them all, or the rows have one history (_groups).
         branch = self.branches[0]
-        ids = torch.cat((self.initial, chosen), 1)
-        alike = min(self.counts) == max(self.counts)
-        if alike:
-            ids = ids.flatten()
-        else:
-            rows = zip(ids, self.counts, strict=True)
-            ids = torch.cat([row[:count].sort().values for row, count in rows])
+        ids = self._far_ids(chosen)
         pairs = self.memory.place(branch.blocks(layer, ids, self.n_far), ids)
         if branch.packed:
-            pairs = torch.stack((self.to_pack(pairs[0]), pairs[1]))
-        if alike:
+            # Until here the keys of a packed branch are unrotated.
+            keys, values = pairs
+            pairs = torch.stack((self.to_pack(keys), values))
+        # Rows are sorted by their number of blocks (_groups), so that equal numbers follow each other.
+        runs = [(count, len(list(same))) for count, same in groupby(self.counts)]
+        if len(runs) == 1:
             return self._to_blocks(query, pairs, scaling)
-        results = []
-        row = 0
-        at = 0
-        for count, same in groupby(self.counts):
-            n_rows = len(list(same))
-            end = at + n_rows * count * self.memory.block_size
-            results.append(self._to_blocks(query[row : row + n_rows], pairs[:, :, at:end], scaling))
-            row = row + n_rows
-            at = end
-        return tuple(torch.cat(column) for column in zip(*results, strict=True))
+        queries = query.split([n_rows for _, n_rows in runs])
+        far = pairs.split([n_rows * count * self.memory.block_size for count, n_rows in runs], 2)
+        results = [self._to_blocks(own, blocks, scaling) for own, blocks in zip(queries, far, strict=True)]
+        outs, lses = zip(*results, strict=True)
+        return torch.cat(outs), torch.cat(lses)
+
+    def _far_ids(self, chosen: Tensor) -> Tensor:
+        """Ids of all far blocks that the rows attend to, row after row: the initial blocks, then the row's best."""
+        ids = torch.cat((self.initial, chosen), 1)
+        if min(self.counts) == max(self.counts):
+            return ids.flatten()
+        # Here ``chosen`` is in the order of scores (:meth:`attend`), so that each row takes its first ones.
+        rows = zip(ids, self.counts, strict=True)
+        return torch.cat([row[:count].sort().values for row, count in rows])
 
     def _to_blocks(self, query: Tensor, pairs: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
         """Attention of rows [R, H, T, D] to equally many blocks each, whose ``pairs`` are [2, G, R * n, D]."""

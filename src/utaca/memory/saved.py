@@ -90,6 +90,7 @@ class SavedDocuments:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _save(self, memory: BlockMemory, seconds: float, path: Path) -> None:
+        """Save a memory, and the ``seconds`` that reading its document took, unless the folder has no room for it."""
         needed = size(memory)
         try:
             if self._evict and needed <= self._room:
@@ -130,9 +131,11 @@ class DamagedError(Exception):
 
 
 def path_of(folder: Path, reader: Reader, tokens: Tensor, budget: int | None = None) -> Path:
-    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, dtype and memory.
+    """Path in ``folder`` of a document's block memory.
 
-    ``budget`` is the budget of the answers (:func:`utaca.memory.prefill.memory_settings`).
+    The name is a digest of the document's ``tokens`` [N] and of all that its memory depends on: the reader's weights,
+    rotation, dtype and memory settings. ``budget``, that of the answers, counts only if documents are read under it
+    (``prefill_budget=-1``).
     """
     memory = asdict(memory_settings(reader, budget))
     about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), memory

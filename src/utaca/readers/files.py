@@ -166,7 +166,7 @@ def check_folder(reader: ReaderSettings) -> None:
             "merge_and_unload) and set reader.path to the merged folder"
         )
     if not (folder / "config.json").is_file():
-        if ggufs := _ggufs(folder):
+        if ggufs := _gguf_advice(folder):
             raise UserError(f"{named} is a folder with {ggufs}")
         way = _elsewhere(folder) or "; point reader.path at a Hugging Face model folder"
         raise UserError(f"{named} has no config.json{way}")
@@ -180,7 +180,7 @@ def check_folder(reader: ReaderSettings) -> None:
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         if any(path.is_file() for path in folder.glob("*.safetensors")):
             raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
-        if ggufs := _ggufs(folder):
+        if ggufs := _gguf_advice(folder):
             raise UserError(f"{named} has no .safetensors files, but {ggufs}")
         other = next((path.name for form in ("*.bin", "*.pt", "*.pth") for path in folder.glob(form)), None)
         instead = f", but {other}, which is not read" if other else ""
@@ -190,16 +190,17 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
 
 
-def _ggufs(folder: Path) -> str:
-    """The GGUF files in a folder and how to name them, the rest of a sentence; "" if there are none."""
+def _gguf_advice(folder: Path) -> str:
+    """The end of an error message: which GGUF files a folder has, and what to set reader.path to; "" if it has none."""
     every = sorted(path for path in folder.iterdir() if gguf.is_gguf(path))
-    # The part of a model that reads images answers nothing.
+    # A file with mmproj in its name holds only a model's image encoder, which cannot answer.
     found = [path for path in every if "mmproj" not in path.name.lower()] or every
     if not found:
         return ""
     if len(found) == 1:
         return f"a GGUF file; set reader.path={found[0]}"
-    if gguf_faults.part_of(found[0]) and len({gguf_faults.part_of(path) for path in found}) == len(found):
+    parts = [gguf_faults.part_of(path) for path in found]
+    if None not in parts and len(set(parts)) == len(parts):
         return f"the parts of a split GGUF file; {gguf_faults.merging(found[0])}"
     return f"{len(found)} GGUF files; set reader.path to one of them, as {found[0]}"
 
