@@ -195,11 +195,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         yield [step]
         state.commit(step)
     draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
-    lookup = None
-    if decoding.drafts:
-        known = (decoding.reading.tokens, prompt)
-        lookup = PromptLookup(known, decoding.drafts, decoding.max_new_tokens, together)
-    drafts = Drafts(state, generation, lookup)
+    drafts = Drafts(state, generation, _lookup(decoding, prompt, together))
     k_max = budgets[0]
     k = k_max
     last: Token | None = None
@@ -254,6 +250,14 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         yield accepted
     drafts.reject()
     generation.finish = "length"
+
+
+def _lookup(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> PromptLookup | None:
+    """What guesses the answer's tokens, from the document and the ``prompt`` [T] behind it; None without drafts."""
+    if not decoding.drafts:
+        return None
+    known = (decoding.reading.tokens, prompt)
+    return PromptLookup(known, decoding.drafts, decoding.max_new_tokens, together)
 
 
 def _second_budget(decoding: Decoding, k: int, k_max: int) -> int:
