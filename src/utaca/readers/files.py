@@ -115,14 +115,15 @@ def where(reader: ReaderSettings) -> str:
     return f"reader {reader.name!r} (reader.path={reader.path})"
 
 
-def folder_of(path: str) -> Path | None:
+def folder_of(reader: ReaderSettings) -> Path | None:
     """Folder of a reader's model, for a GGUF file the folder of its conversion; None if the folder does not exist."""
-    folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
+    path = reader.path
+    folder = gguf.conversion(path, gguf.is_packed(reader)) if gguf.is_gguf(path) else Path(path)
     return folder if folder is not None and os.path.isdir(folder) else None
 
 
 def _file(reader: ReaderSettings, name: str) -> Path | None:
-    if (folder := folder_of(reader.path)) is not None:
+    if (folder := folder_of(reader)) is not None:
         return folder / name if (folder / name).is_file() else None
     if gguf.is_gguf(reader.path):
         return None
@@ -158,7 +159,7 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
 
 def check_folder(reader: ReaderSettings) -> None:
     """Raise :class:`UserError` if a reader's folder lacks a file, or holds an unreadable or unsupported file."""
-    folder = folder_of(reader.path) or Path(reader.path)
+    folder = folder_of(reader) or Path(reader.path)
     named = where(reader)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
@@ -367,7 +368,7 @@ def fetch(reader: ReaderSettings) -> str:
     if gguf.is_gguf(reader.path):
         file = public.entry(reader.path)
         done = "fetched" if file and public.fetch(Path(reader.path), file) else "is here"
-        return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
+        return f"{reader.path} {done}; its model is in {gguf.converted(reader.path, gguf.is_packed(reader))}"
     if os.path.isdir(reader.path):
         return f"{reader.path} is here: {len(weights(reader))} files of weights"
     from huggingface_hub import snapshot_download

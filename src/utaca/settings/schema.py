@@ -206,6 +206,7 @@ class ReaderSettings:
     revision: OptionalText = setting("")
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto")
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
+    weights: Literal["auto", "packed", "plain"] = setting("auto")
     prompt: Literal["compact", "instruct"] = setting("compact")
     max_new_tokens: Whole = setting(64, minimum=1)
     budget: Whole = setting(32, minimum=1, transport=True)
