@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from utaca.data_files import sha256
 from utaca.errors import UserError, in_a_sentence
-from utaca.machine import check_room, chosen_dtype, gpus
+from utaca.machine import check_room, chosen_dtype, gpus, return_freed_memory
 from utaca.readers import gguf_faults
 from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes
 
@@ -262,14 +262,18 @@ def _convert_packed(path: Path, folder: Path) -> None:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     file = GGUFReader(path)
-    names = gguf_faults.names_of(file, model.state_dict())
-    weights = {}
-    for tensor in file.tensors:
+    stored_names = gguf_faults.stored_names(file, model.state_dict())
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+
+    def weight(name: str) -> packed.Raw:
+        tensor = tensors[stored_names[name]]
         kind = tensor.tensor_type
         held = tensor.data if kind.name in gguf_faults.PACKABLE else dequantize(tensor.data, kind)
-        weights[names[tensor.name]] = packed.Raw(kind.name, torch.from_numpy(held.copy()))
+        return packed.Raw(kind.name, torch.from_numpy(held.copy()))
+
     folder.mkdir()
-    save_file(packed.convert(model, weights), folder / "model.safetensors", {"format": "pt"})
+    save_file(packed.convert(model, weight), folder / "model.safetensors", {"format": "pt"})
+    return_freed_memory()
     generation = GenerationConfig.from_model_config(config)
     generation.eos_token_id = _ends(path, words)
     generation.save_pretrained(folder)

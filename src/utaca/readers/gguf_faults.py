@@ -155,14 +155,14 @@ def _kinds_in(content: mmap.mmap) -> frozenset[int]:
     return frozenset(found)
 
 
-def names_of(file: GGUFReader, names: Iterable[str]) -> dict[str, str]:
-    """The ``names`` of weights of a model of transformers, by their names in a GGUF file."""
+def stored_names(file: GGUFReader, names: Iterable[str]) -> dict[str, str]:
+    """The names in a GGUF file of weights of a model of transformers, by their ``names`` there."""
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kind = file.fields["general.architecture"].contents()
     arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == kind)
     known = get_tensor_name_map(arch, file.fields[f"{kind}.block_count"].contents())
-    return {str(known.get_name(name, try_suffixes=(".weight", ".bias"))): name for name in names}
+    return {name: str(known.get_name(name, try_suffixes=(".weight", ".bias"))) for name in names}
 
 
 def _split(number: int, count: int) -> str:

@@ -11,7 +11,7 @@ That product is fast for few rows. For many, the matrix is unpacked to bfloat16,
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
 
@@ -62,7 +62,9 @@ def pack(weights: Groups, bits: int) -> Digits:
     """Pack a matrix whose codes have so many ``bits``."""
     rows, count = weights.scales.shape
     digits = weights.codes.view(rows, count, -1) + _SHIFT[bits]
-    zeros = (_CENTRE[1 if bits == 4 else 2] - _SHIFT[bits]) * weights.scales - weights.minima
+    zeros = (_CENTRE[1 if bits == 4 else 2] - _SHIFT[bits] - weights.zero) * weights.scales
+    if weights.minima is not None:
+        zeros -= weights.minima
     if bits > 4:
         digits = torch.stack((digits >> 4, digits & 15), 2)
         # Both digits of a weight get the zero, and the first is multiplied by 16 times the input.
@@ -225,7 +227,7 @@ def fault() -> str:
     for kind in KINDS.values():
         codes = torch.randint(0, 2**kind.bits, (rows, columns), generator=chance).to(torch.uint8)
         scales, minima = torch.rand(2, rows, columns // kind.group, generator=chance).unbind()
-        weights = Groups(codes, scales, minima * 2**kind.bits)
+        weights = Groups(codes, scales, minima * 2**kind.bits, kind.zero)
         layer = PackedLinear(columns, rows, pack(weights, kind.bits), None, None)
         hidden = torch.randn(5, columns, generator=chance).bfloat16()
         expected = hidden.float() @ weights.values().T
@@ -238,10 +240,10 @@ def fault() -> str:
     return ""
 
 
-def convert(model: PreTrainedModel, file: Mapping[str, Raw]) -> dict[str, Tensor]:
+def convert(model: PreTrainedModel, file: Callable[[str], Raw]) -> dict[str, Tensor]:
     """What a file of packed weights holds of a ``model``, which is on the device meta.
 
-    ``file`` has the model's weights by their names in transformers; it lacks an output matrix that is the embedding.
+    ``file`` gives a weight by its name in transformers; it lacks an output matrix that is the embedding.
     Matrices of other types than those of :data:`utaca.readers.gguf_blocks.KINDS`, and all vectors, stay bfloat16.
     """
     parts = FAMILIES[model.config.model_type].parts(model)
@@ -250,7 +252,7 @@ def convert(model: PreTrainedModel, file: Mapping[str, Raw]) -> dict[str, Tensor
     for name, module in model.named_modules():
         for own, _ in module.named_parameters(recurse=False):
             weight = f"{name}.{own}"
-            raw = file[_name_of(model, parts.embedding) + ".weight" if tied and module is parts.head else weight]
+            raw = file(_name_of(model, parts.embedding) + ".weight" if tied and module is parts.head else weight)
             if raw.kind not in KINDS:
                 if not (tied and module is parts.head):
                     found[weight] = raw.rows.bfloat16()
@@ -290,7 +292,7 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
         digits = pack(exact, bits)
         scales, zeros = digits.scales[:, : len(rows)].float().unbind(-1)
         minima = (_CENTRE[1 if bits == 4 else 2] - _SHIFT[bits]) * scales - (1 if bits == 4 else 17) * zeros
-        rounded = Groups(exact.codes, scales.T, minima.T)
+        rounded = Groups(exact.codes, scales.T, minima.T, 0)
         parts.append(digits)
         errors.append((rounded.values() - exact.values()).norm(dim=1))
     codes, scales = zip(*parts, strict=True)
