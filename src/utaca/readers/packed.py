@@ -29,7 +29,7 @@ from utaca.settings.schema import ReaderSettings
 
 BYTES = "U8"
 """The type, as a file's header calls it, of packed digits."""
-FEW = {1: 96, 2: 32}
+FEW = {1: 128, 2: 40}
 """Most rows of an input that are multiplied by the digits themselves, by the number of digits; docs/reader.md."""
 TILE = 64
 """Outputs whose digits lie together, as torch's kernel for AVX-512 reads them."""
@@ -37,8 +37,8 @@ _CENTRE = {1: 8, 2: 8 * 16 + 8}
 """The code that the kernel takes for zero, by the number of digits."""
 _SHIFT = {4: 0, 5: 120, 6: 104, 8: 0}
 """What is added to codes, by their bits: the middle of five and six bits then is the code that is taken for zero."""
-_SLAB = 128
-"""Columns of a matrix that are unpacked at once."""
+_TILES = 16
+"""Tiles of a matrix whose digits are taken apart at once, which then stay in the processor's cache."""
 _PART = 4096
 """Rows of a matrix whose exact values are computed at once."""
 _CANDIDATES = 64
@@ -123,31 +123,33 @@ class PackedLinear(nn.Module):
         count = len(self.scales)
         scales, zeros = (part.contiguous()[:, None] for part in self.scales.unbind(-1))
         if self.digits == 2:
-            zeros = zeros * 17
-        matrix = _shared("matrix", torch.bfloat16, self.in_features * filled).view(count, self.group, filled)
+            # Codes are taken from 128 on here, which a signed byte can hold, and not from their centre.
+            zeros = zeros * 17 - (_CENTRE[2] - 128) * scales
+        matrix = _shared(self.in_features * filled)
         tiles = self.codes.view(-1, self.in_features * self.digits, TILE // 2)
-        step = max(1, _SLAB // self.group)
-        wide = self.group * self.digits
-        for start in range(0, count, step):
-            out = matrix[start : start + step]
-            packed = tiles[:, start * wide : (start + len(out)) * wide].transpose(0, 1)
-            halves = _shared("digits", torch.uint8, 2 * packed.numel()).view(*packed.shape[:2], 2, -1)
-            torch.bitwise_and(packed, 15, out=halves[:, :, 0])
-            torch.bitwise_right_shift(packed, 4, out=halves[:, :, 1])
-            digits = halves.view(len(out), self.digits, self.group, filled)
-            codes = digits[:, 0] if self.digits == 1 else digits[:, 0].mul_(16).add_(digits[:, 1])
-            out.copy_(codes).sub_(_CENTRE[self.digits])
-            torch.addcmul(zeros[start : start + step], out, scales[start : start + step], out=out)
+        outputs = matrix.view(self.in_features, -1, 2, TILE // 2)
+        for start in range(0, len(tiles), _TILES):
+            packed = tiles[start : start + _TILES]
+            if self.digits == 1:
+                halves = (packed & 15).sub_(8), (packed >> 4).sub_(8)
+            else:
+                first, second = packed.view(len(packed), count, 2, -1).unbind(2)
+                halves = (first << 4 | second & 15).bitwise_xor_(128), (first & 240 | second >> 4).bitwise_xor_(128)
+            for number, half in enumerate(halves):
+                codes = half.view(torch.int8).view(len(packed), self.in_features, -1).transpose(0, 1)
+                outputs[:, start : start + _TILES, number] = codes
+        groups = matrix.view(count, self.group, filled)
+        torch.addcmul(zeros, groups, scales, out=groups)
         return matrix.view(self.in_features, filled)
 
 
-def _shared(name: str, dtype: torch.dtype, size: int) -> Tensor:
-    """Memory for ``size`` numbers that all calls of a thread share."""
-    if getattr(_scratch, name, torch.empty(0)).numel() < size:
+def _shared(size: int) -> Tensor:
+    """Memory for ``size`` numbers in bfloat16 that all calls of a thread share."""
+    if not hasattr(_scratch, "matrix") or len(_scratch.matrix) < size:
         # A tensor that is made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
-            setattr(_scratch, name, torch.empty(size, dtype=dtype))
-    return getattr(_scratch, name)[:size]
+            _scratch.matrix = torch.empty(size, dtype=torch.bfloat16)
+    return _scratch.matrix[:size]
 
 
 class PackedRows(nn.Module):
@@ -210,8 +212,9 @@ class PackedHead(PackedLinear):
             logits[first] = exact.values(first) @ row
             bound[first] = -torch.inf
             worst = logits[first].topk(min(EXACT, count)).values[-1]
-            for others in (bound > worst).nonzero().flatten().split(_PART):
-                logits[others] = exact.values(others) @ row
+            if len(others := (bound > worst).nonzero().flatten()):
+                for part in others.split(_PART):
+                    logits[part] = exact.values(part) @ row
         return packed
 
 
