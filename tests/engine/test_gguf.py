@@ -411,13 +411,15 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
     assert message(file).endswith(mend)
 
 
-def test_a_conversion_that_lost_files_is_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["packed", "plain"])
+def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf")
-    folder = gguf.converted(file)
+    folder = gguf.converted(file, weights == "packed")
     (folder / "model.safetensors").unlink()
+    settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
         with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
-            look(ReaderSettings(name="small", path=str(file)))
+            look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}
 

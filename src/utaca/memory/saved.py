@@ -130,12 +130,12 @@ class DamagedError(Exception):
 
 
 def path_of(folder: Path, reader: Reader, tokens: Tensor, budget: int | None = None) -> Path:
-    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, dtype and memory.
+    """Path in ``folder`` for a document's ``tokens`` [N] read with the reader's weights, rotation, type and memory.
 
     ``budget`` is the budget of the answers (:func:`utaca.memory.prefill.memory_settings`).
     """
     memory = asdict(memory_settings(reader, budget))
-    about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), memory
+    about = reader.identity, reader.model.config.rope_parameters, f"torch.{reader.precision}", memory
     digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
     return folder / f"{digest}.safetensors"
 

@@ -122,13 +122,14 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     if not gguf.is_gguf(path):
         with hub.asked_once(path, settings.revision):
             return _check_model(settings)
+    is_packed = settings.weights == "packed"
     is_converted = files.folder_of(settings) is not None
     if not is_converted:
         if not os.path.isfile(path) and public.entry(path):
             listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
             argument = settings.name if listed else "NAME (without a name, it lists the names)"
             raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {argument}")
-        gguf.check(path, settings.weights == "packed")
+        gguf.check(path, is_packed)
         with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
             tokenizer, rows = gguf.tokenizer(Path(path))
             tokenizer.name_or_path = path
@@ -140,8 +141,8 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
         raise UserError(
-            f"{gguf.conversion(path, settings.weights == 'packed')}, which {path} was converted to, is damaged ({reason}); delete it, and it is "
-            "converted again"
+            f"{gguf.conversion(path, is_packed)}, which {path} was converted to, is damaged ({reason}); delete it, and "
+            "it is converted again"
         ) from fault
 
 
@@ -249,7 +250,9 @@ def end_tokens(config: GenerationConfig) -> list[int]:
     return ids
 
 
-def _check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored], kinds: Collection[str]) -> None:
+def _check_stored(
+    where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored], kinds: Collection[str]
+) -> None:
     """Raise :class:`UserError` if ``stored`` weights are not of ``kinds``, or differ from ``model`` in name or shape.
 
     ``where`` names the reader. As in transformers, the files need only one of several tied weights, and names of

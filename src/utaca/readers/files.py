@@ -356,7 +356,17 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
 
 def parameters(paths: Sequence[Path]) -> int:
     """Count the parameters in weight files, from the headers of the files."""
-    return sum(prod(weight.shape) for path in paths for weight in _stored(path).values())
+    return sum(_parameters_in(path) for path in paths)
+
+
+def _parameters_in(path: Path) -> int:
+    from safetensors import safe_open
+
+    stored = _stored(path)
+    with safe_open(path, "numpy") as file:
+        # A file of packed weights has them in other shapes than the model's, and says how many they are.
+        said = (file.metadata() or {}).get(gguf.PARAMETERS)
+    return sum(prod(weight.shape) for weight in stored.values()) if said is None else int(said)
 
 
 def fetch(reader: ReaderSettings) -> str:

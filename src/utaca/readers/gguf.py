@@ -32,6 +32,8 @@ CONVERSION = 3
 PACKING = 1
 """Version of packed weights; files that another version packed are packed again."""
 
+PARAMETERS = "parameters"
+"""Key of the metadata of a file of packed weights: how many parameters the model has."""
 PACKAGES = ("accelerate", "gguf")
 """Packages that reading a GGUF file needs in addition to the core."""
 
@@ -272,7 +274,8 @@ def _convert_packed(path: Path, folder: Path) -> None:
         return packed.Raw(kind.name, torch.from_numpy(held.copy()))
 
     folder.mkdir()
-    save_file(packed.convert(model, weight), folder / "model.safetensors", {"format": "pt"})
+    about = {"format": "pt", PARAMETERS: str(sum(each.numel() for each in model.parameters()))}
+    save_file(packed.convert(model, weight), folder / "model.safetensors", about)
     return_freed_memory()
     generation = GenerationConfig.from_model_config(config)
     generation.eos_token_id = _ends(path, words)

@@ -78,6 +78,12 @@ class Reader:
         return next(self.model.parameters()).dtype
 
     @property
+    def precision(self) -> str:
+        """What results depend on by rounding: the type, and whether weights are packed, as in "bfloat16, packed"."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return f"{kind}, packed" if self.settings.weights == "packed" else kind
+
+    @property
     def positions(self) -> int:
         """Number of positions that the model was trained for: ``reader.positions``, else as in ``config.json``."""
         return self.settings.positions or self.model.config.max_position_embeddings

@@ -1,9 +1,9 @@
 """Weights of GGUF files at their own size: products of a CPU that read four bits a weight, or twice four.
 
-torch multiplies by a matrix of four-bit digits, ``(digit - 8) * scale + zero``, whose groups share a scale and a zero in
-bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second, and makes a
-matrix of twice the width, by which 16 times the input and the input are multiplied. So one kernel serves all types, and
-only scales and zeros are rounded.
+torch multiplies by a matrix of four-bit digits, ``(digit - 8) * scale + zero``, whose groups share a scale and a zero
+in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second, and
+makes a matrix of twice the width, by which 16 times the input and the input are multiplied. So one kernel serves all
+types, and only scales and zeros are rounded.
 
 That product is fast for few rows. For many, the matrix is unpacked to bfloat16, into memory that all layers share.
 """
@@ -88,7 +88,9 @@ class PackedLinear(nn.Module):
     codes: Tensor
     scales: Tensor
 
-    def __init__(self, columns: int, rows: int, digits: Digits, sample: Tensor | None, bias: nn.Parameter | None) -> None:
+    def __init__(
+        self, columns: int, rows: int, digits: Digits, sample: Tensor | None = None, bias: nn.Parameter | None = None
+    ) -> None:
         super().__init__()
         self.in_features = columns
         self.out_features = rows
@@ -184,7 +186,7 @@ class PackedHead(PackedLinear):
     errors: Tensor
 
     def __init__(self, columns: int, digits: Digits, errors: Tensor, exact: PackedRows | None) -> None:
-        super().__init__(columns, len(errors), digits, None, None)
+        super().__init__(columns, len(errors), digits)
         self.register_buffer("errors", errors)
         self.exact = exact
         self._tied: tuple[PackedRows, ...] = ()
@@ -231,7 +233,7 @@ def fault() -> str:
         codes = torch.randint(0, 2**kind.bits, (rows, columns), generator=chance).to(torch.uint8)
         scales, minima = torch.rand(2, rows, columns // kind.group, generator=chance).unbind()
         weights = Groups(codes, scales, minima * 2**kind.bits, kind.zero)
-        layer = PackedLinear(columns, rows, pack(weights, kind.bits), None, None)
+        layer = PackedLinear(columns, rows, pack(weights, kind.bits))
         hidden = torch.randn(5, columns, generator=chance).bfloat16()
         expected = hidden.float() @ weights.values().T
         try:

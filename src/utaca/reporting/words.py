@@ -1,6 +1,7 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
 from utaca.machine import chosen_dtype
+from utaca.readers.gguf import is_packed
 from utaca.reporting import statistics
 from utaca.settings import schema
 
@@ -71,6 +72,8 @@ def reader_in_words(reader: schema.ReaderSettings) -> str:
     others = [f"representatives={memory.representatives}"] if memory.representatives == schema.TOKENS else []
     others += [f"far_positions={memory.far_positions}"] if memory.far_positions != schema.CLIPPED else []
     name = f"{reader.name} in {chosen_dtype(reader.dtype, reader.device)}" if reader.dtype == "auto" else reader.name
+    if is_packed(reader):
+        name += " with packed weights"
     return f"{name} (not by InfLLM's rules: {', '.join(others)})" if others else name
 
 

@@ -321,6 +321,8 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
 
 def _weights(reader: schema.ReaderSettings, item: int) -> int:
     paths = files.weights(reader)
+    if reader.weights == "packed":
+        return _size(paths)
     return files.parameters(paths) * item if paths else _to_fetch(reader)
 
 
