@@ -5,12 +5,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gguf as format
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -63,10 +65,16 @@ def original(seed: int = 0) -> PreTrainedModel:
 
 
 @cache
-def stored_name(name: str) -> str:
-    """The name in a GGUF file of a weight of transformers."""
-    names = format.get_tensor_name_map(format.MODEL_ARCH.QWEN2, 99)
+def stored_name(name: str, kind: str = "qwen2") -> str:
+    """The name in a GGUF file of a weight of transformers, of a model whose architecture is called ``kind``."""
+    names = format.get_tensor_name_map(format.MODEL_ARCH[kind.upper()], 99)
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
+
+
+def eight_bits(_: str, weight: torch.Tensor) -> tuple[np.ndarray, format.GGMLQuantizationType]:
+    """A matrix as a file holds it, and its type."""
+    kind = format.GGMLQuantizationType.Q8_0
+    return format.quantize(weight.numpy(), kind), kind
 
 
 def write_gguf(
@@ -76,13 +84,16 @@ def write_gguf(
     without: str = "",
     seed: int = 0,
     keys: dict[str, Any] | None = None,
+    model: PreTrainedModel | None = None,
+    quantised: Callable[[str, torch.Tensor], tuple[np.ndarray, format.GGMLQuantizationType]] = eight_bits,
     **changes: Any,
 ) -> Path:
-    """A GGUF file of :func:`original`, whose architecture is called ``name``.
+    """A GGUF file of a ``model``, else of :func:`original`, whose architecture is called ``name``.
 
-    ``changes`` are values of keys by the names of the writer's methods, ``keys`` of further ones by their own names.
+    ``changes`` are values of keys by the names of the writer's methods, ``keys`` of further ones by their own names;
+    ``quantised`` gives a matrix, by its name in transformers, as the file holds it.
     """
-    model = original(seed)
+    model = model or original(seed)
     writer, config = format.GGUFWriter(path, name), model.config
     types = [format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3)
     values = {
@@ -111,12 +122,13 @@ def write_gguf(
         getattr(writer, f"add_{kinds[type(value)]}")(key, value)
     for tensor in tensors:
         writer.add_tensor(tensor, torch.ones(32).numpy())
-    for weight_name, weight in model.state_dict().items():
+    for weight_name, weight in model.named_parameters():
+        place = stored_name(weight_name, model.config.model_type)
         if weight.ndim == 2:
-            kind = format.GGMLQuantizationType.Q8_0
-            writer.add_tensor(stored_name(weight_name), format.quantize(weight.numpy(), kind), raw_dtype=kind)
+            held, kind = quantised(weight_name, weight)
+            writer.add_tensor(place, held, raw_dtype=kind)
         else:
-            writer.add_tensor(stored_name(weight_name), weight.numpy())
+            writer.add_tensor(place, weight.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

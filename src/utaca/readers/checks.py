@@ -173,6 +173,8 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
             if settings.weights == "packed":
                 packed.fit(model, {name: weight.shape for name, weight in stored.items()})
                 kinds = (*_PLAIN, packed.BYTES)
+            elif any(name.endswith(".codes") for name in stored):
+                raise UserError(f"{where} holds the packed weights of a GGUF file; set reader.path to that file")
             _check_stored(where, model, stored, kinds)
     return tokenizer
 

@@ -87,10 +87,10 @@ def is_packed(reader: ReaderSettings) -> bool:
     """
     if reader.weights != "auto" or not is_gguf(reader.path):
         return reader.weights == "packed"
-    on_cpu = reader.device == "cpu" or (reader.device == "auto" and not gpus())
-    if not on_cpu or chosen_dtype(reader.dtype, reader.device) != "bfloat16":
+    if not has_packable(reader.path):
         return False
-    return has_packable(reader.path) and not _fault_said()
+    on_cpu = reader.device == "cpu" or (reader.device == "auto" and not gpus())
+    return on_cpu and chosen_dtype(reader.dtype, reader.device) == "bfloat16" and not _fault_said()
 
 
 def has_packable(path: str | Path) -> bool:

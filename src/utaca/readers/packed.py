@@ -204,8 +204,11 @@ class PackedHead(PackedLinear):
         """
         exact = self.exact or self._tied[0]
         if len(hidden) > FEW[self.digits]:
-            parts = [slice(start, start + _PART) for start in range(0, self.out_features, _PART)]
-            return torch.cat([hidden.float() @ exact.values(part).T for part in parts], 1)
+            found = hidden.new_empty(len(hidden), self.out_features, dtype=torch.float32)
+            for start in range(0, self.out_features, _PART):
+                part = slice(start, start + _PART)
+                found[:, part] = hidden.float() @ exact.values(part).T
+            return found
         packed = self.product(hidden).float()
         bounds = packed + ROUNDING * packed.abs() + SUM_ERROR + hidden.float().norm(dim=1, keepdim=True) * self.errors
         for row, logits, bound in zip(hidden.float(), packed, bounds, strict=True):
