@@ -22,7 +22,8 @@ from utaca.readers import gguf_faults
 from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from tokenizers import Tokenizer
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
     from utaca.settings.schema import ReaderSettings
 
@@ -44,6 +45,31 @@ _SPECIAL = {
     "pad_token": "padding_token_id",
 }
 """A tokenizer's special tokens, each with the key of its id in a GGUF file."""
+_SPLITS = {
+    "llama-bpe": "|".join(
+        (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+            r"[^\r\n\p{L}\p{N}]?\p{L}+",
+            r"\p{N}{1,3}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        )
+    ),
+    "tekken": "|".join(
+        (
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            r"\p{N}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        )
+    ),
+}
+"""How the tokenizers of Llama 3 and of Mistral split a text, by the rule's name in a GGUF file."""
 _CONTROL = 3
 _ADDED = (_CONTROL, 4)
 """Types in ``tokenizer.ggml.token_type`` of tokens that texts are searched for: control and user-defined tokens."""
@@ -210,6 +236,8 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
     with in_a_sentence(f"{path} has a tokenizer that transformers cannot read", _ELSEWHERE):
         read = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         file = GGUFReader(path)
+        if (split := _SPLITS.get(file.get_field("tokenizer.ggml.pre").contents())) is not None:
+            _set_split(read.backend_tokenizer, split)
         # Not every transformers takes them from the file; transformers 5.17 takes those of the tokenizer's class.
         for name, key in _SPECIAL.items():
             if (field := file.get_field(f"tokenizer.ggml.{key}")) is not None:
@@ -232,6 +260,40 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
     return read, len(tokens)
 
 
+def _set_split(tokenizer: Tokenizer, split: str) -> None:
+    """Let a byte-level tokenizer split texts by a regular expression, and take words that are a token as they are.
+
+    Not every transformers reads either from the file.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    parts = [
+        pre_tokenizers.Split(Regex(split), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.model.ignore_merges = True
+
+
+def _config(path: Path) -> PretrainedConfig:
+    """The config of a GGUF file's model: transformers' reading, with a head's width and a Llama's rotary scaling."""
+    from gguf import GGUFReader
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    file = GGUFReader(path)
+    kind = file.get_field("general.architecture").contents()
+    if kind == "qwen2":
+        return config
+    keys = ("embedding_length", "attention.head_count", "attention.key_length")
+    fields = {key: file.get_field(f"{kind}.{key}") for key in keys}
+    values = {key: field.contents() for key, field in fields.items() if field is not None}
+    config.head_dim = gguf_faults.head_size(kind, values)
+    if any(tensor.name == gguf_faults.ROPE for tensor in file.tensors):
+        config.rope_parameters = config.rope_parameters | (gguf_faults.rope_scaling(file) or {})
+    return config
+
+
 def _convert(path: Path, folder: Path) -> None:
     """Save the model of a GGUF file as bfloat16 safetensors, with its tokenizer."""
     import torch
@@ -239,7 +301,8 @@ def _convert(path: Path, folder: Path) -> None:
 
     words, _ = tokenizer(path)
     with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
-        read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
+        about = {"gguf_file": path.name, "config": _config(path), "dtype": torch.bfloat16}
+        read = AutoModelForCausalLM.from_pretrained(path.parent, **about)
     read.generation_config.eos_token_id = _ends(path, words)
     # transformers refuses to save a model that it read from a quantised file.
     del read.config.quantization_config, read.hf_quantizer
@@ -254,24 +317,29 @@ def _convert_packed(path: Path, folder: Path) -> None:
     import torch
     from gguf import GGUFReader, dequantize
     from safetensors.torch import save_file
-    from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+    from transformers import AutoModelForCausalLM, GenerationConfig
 
     from utaca.readers import packed
 
     words, _ = tokenizer(path)
     with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+        config = _config(path)
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     file = GGUFReader(path)
     stored_names = gguf_faults.stored_names(file, model.state_dict())
     tensors = {tensor.name: tensor for tensor in file.tensors}
+    heads_of = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
 
     def weight(name: str) -> packed.Raw:
         tensor = tensors[stored_names[name]]
         kind = tensor.tensor_type
         held = tensor.data if kind.name in gguf_faults.PACKABLE else dequantize(tensor.data, kind)
-        return packed.Raw(kind.name, torch.from_numpy(held.copy()))
+        rows = torch.from_numpy(held.copy())
+        if config.model_type == "llama" and (heads := heads_of.get(name.split(".")[-2])):
+            # llama.cpp rotates neighbours together, and keeps the rows of each head in that order.
+            rows = rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
+        return packed.Raw(kind.name, rows)
 
     folder.mkdir()
     about = {"format": "pt", PARAMETERS: str(sum(each.numel() for each in model.parameters()))}
