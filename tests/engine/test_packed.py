@@ -1,5 +1,6 @@
 """Weights of GGUF files that are read packed: the same values, products and logits as dequantised."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import gguf as format
@@ -236,6 +237,7 @@ def test_a_packed_conversion_is_small_and_counts_the_models_parameters(tmp_path:
     count = sum(weight.numel() for weight in model.parameters())
     assert files.parameters([weights]) == count
     assert files.model(reader.settings).parameters == count
+    assert files.model(replace(reader.settings, weights="plain")).parameters == count, "where another form is here"
     matrices = sum(rows.nbytes for _, rows in blocks.values())
     assert weights.stat().st_size < 1.7 * matrices
     with pytest.raises(UserError, match=r"holds the packed weights of a GGUF file; set reader\.path to that file$"):

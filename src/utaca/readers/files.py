@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -305,6 +306,10 @@ def check_config(path: Path) -> dict[str, Any]:
 
 def model(reader: ReaderSettings) -> Model:
     """Describe a reader for estimates of a job's memory and time; raises :class:`UserError` if a file is missing."""
+    if gguf.is_gguf(reader.path) and folder_of(reader) is None:
+        # The machine that runs a job may read the weights in another form than the one that asks.
+        forms = (replace(reader, weights=form) for form in ("packed", "plain"))
+        reader = next((one for one in forms if folder_of(one) is not None), reader)
     path = config_file(reader)
     paths = weights(reader)
     if path is None or not paths:

@@ -264,8 +264,7 @@ def load(settings: ReaderSettings) -> Reader:
     assert config_file is not None, "check has read it"
     mend = "copy or download the model again"
     with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
-        read = packed.load if settings.weights == "packed" else _read
-        model, missing, unexpected = read(settings, model_config(config_file))
+        model, missing, unexpected = _read(settings, model_config(config_file))
         end_tokens(model.generation_config)
         model = model.to(settings.device).eval().requires_grad_(False)
     # If the files of a hub model were downloaded only now, check could not compare their weights.
@@ -277,7 +276,10 @@ def load(settings: ReaderSettings) -> Reader:
 def _read(
     settings: ReaderSettings, config: PretrainedConfig
 ) -> tuple[PreTrainedModel, Collection[str], Collection[str]]:
-    """Read plain weights; also returns the names of those that are missing and of those that the model has not."""
+    """Read the weights; also returns the names of those that are missing and of those that the model has not."""
+    if settings.weights == "packed":
+        (file,) = files.weights(settings)
+        return packed.load(file, config)
     model, about = AutoModelForCausalLM.from_pretrained(
         str(files.folder_of(settings) or settings.path),
         config=config,

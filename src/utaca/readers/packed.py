@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -20,12 +21,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from utaca.readers import files
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.gguf_blocks import KINDS, Groups, groups
 from utaca.readers.head import EXACT, ROUNDING, SUM_ERROR
-from utaca.settings.schema import ReaderSettings
 
 BYTES = "U8"
 """The type, as a file's header calls it, of packed digits."""
@@ -43,8 +42,6 @@ _PART = 4096
 """Rows of a matrix whose exact values are computed at once."""
 _CANDIDATES = 64
 """Tokens of a hidden state whose exact logits are computed first: the best ones by the packed product."""
-_SAMPLES = 3
-"""Most rows of a matrix that identify it (:attr:`utaca.readers.load.Reader.identity`)."""
 _TOLERANCE = 2.0**-7
 """Largest difference between the kernel's product and the dequantised one, of the largest product."""
 _scratch = threading.local()
@@ -308,6 +305,7 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
 
 
 def _sample(raw: Raw) -> Tensor:
+    """The rows that identify a matrix (:attr:`utaca.readers.load.Reader.identity`), in bfloat16."""
     rows = raw.rows[:: max(1, len(raw.rows) // 2)]
     return groups(rows, raw.kind).values().bfloat16()
 
@@ -354,12 +352,11 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
         parts.head.tie(parts.embedding)
 
 
-def load(settings: ReaderSettings, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str], set[str]]:
-    """The model of a reader, with packed weights, which stay mapped from the disk.
+def load(file: Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str], set[str]]:
+    """The model of a ``config`` with the weights of a ``file``, which stay mapped from the disk.
 
     Also returns the names of weights that the file lacks and of those that the model has not.
     """
-    (file,) = files.weights(settings)
     stored = load_file(file)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(
