@@ -18,6 +18,7 @@ from utaca.readers.attention import ATTENTION
 from utaca.readers.checks import check, resolved
 from utaca.readers.load import Reader, load
 from utaca.reporting.words import reader_in_words
+from utaca.runs.record import manifest
 from utaca.settings.checks import build_reader
 from utaca.settings.schema import ReaderSettings
 
@@ -227,6 +228,9 @@ def test_a_packed_reader_is_the_plain_one(tmp_path: Path, capsys: pytest.Capture
             document = utaca.prefill(each, "one document")
             assert utaca.generate(document, "two", budget=2, max_new_tokens=3).trace
     assert "-packed" in capsys.readouterr().err.split("once, into ")[1]
+    config = {"run": "x", "reader": {"name": "small", "path": str(file), "dtype": "bfloat16", "device": "cpu"}}
+    for form, settings in (("packed", {}), ("plain", {"weights": "plain"})):
+        assert manifest(config | {"reader": config["reader"] | settings}, [], tmp_path)["weights"] == form
 
 
 def test_a_packed_conversion_is_small_and_counts_the_models_parameters(tmp_path: Path) -> None:
