@@ -204,8 +204,8 @@ def _beside(folder: Path, end: str) -> Path:
 def check(path: str | Path, packed: bool = False) -> None:
     """Raise :class:`UserError` if a GGUF file cannot be converted, or would be read otherwise than by llama.cpp.
 
-    The file must hold a complete Qwen2 model, this Python must have the packages that reading the file needs, and the
-    disk must have room for the conversion. A file that is converted already is not checked again.
+    The file must hold a complete model of a supported architecture, this Python must have the packages that reading the
+    file needs, and the disk must have room for the conversion. A file that is converted already is not checked again.
     """
     folder = conversion(path, packed)
     if folder is None:
