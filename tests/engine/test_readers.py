@@ -301,7 +301,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("utaca.readers.load.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
+    monkeypatch.setattr("utaca.readers.checks.natural_dtype", {"cpu": "float32", "cuda": "bfloat16"}.get)
     reader = utaca.load_reader(folder)
     natural = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
     assert (reader.device.type, reader.dtype) == natural

@@ -22,7 +22,7 @@ with stage_log(snakemake.log[0]):
     params = snakemake.params
     reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
     documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
-    settings = digest(dict(params.items()) | {"dtype": reader.settings.dtype})
+    settings = digest(dict(params.items()) | {"dtype": reader.precision})
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input.reader))
     recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")

@@ -23,7 +23,7 @@ with stage_log(snakemake.log[0]):
     reader = prepared.reader
     documents = rows(files.documents, "documents")[int(wildcards.shard) :: params.shards]
     # Operating points that are added or asked for again find the others in the journal.
-    alike = {"code": params.code, "reader": params.reader, "dtype": reader.settings.dtype, "together": params.together}
+    alike = {"code": params.code, "reader": params.reader, "dtype": reader.precision, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(alike), files.reader))
     asked = [ask(reader, document) for document in documents]
     # Those that the trajectories' stage has read.

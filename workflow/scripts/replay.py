@@ -18,7 +18,7 @@ with stage_log(snakemake.log[0]):
     (label,) = prepared.methods
     labels = [row for row in rows(files.labels, "trace_labels") if row["point"] == label]
     decisions = drawn(wrong_decisions(labels), params.number, params.seed)
-    settings = digest(dict(params.items()) | {"dtype": prepared.reader.settings.dtype})
+    settings = digest(dict(params.items()) | {"dtype": prepared.reader.precision})
     journal = Journal(params.journal, fingerprint(settings, [*files.reader, *files.detector]))
     table = replays(
         prepared.reader,

@@ -21,7 +21,7 @@ with stage_log(snakemake.log[0]):
     asked = ask(TASKS[params.task](), rows(files.examples, "examples"))
     # Operating points and rows that are added or asked for again find the others in the journal. It outlives an
     # edit of the code: answers take hours, and a folder that is deleted is only work to be done.
-    how = {"reader": params.reader, "dtype": prepared.reader.settings.dtype, "together": params.together}
+    how = {"reader": params.reader, "dtype": prepared.reader.precision, "together": params.together}
     journal = Journal(params.journal, fingerprint(digest(how), files.reader))
     found = decode_points(prepared, asked, journal, split=snakemake.wildcards.task, together=params.together)
     changing = ("points", "methods", "triggers", "taken")

@@ -23,7 +23,7 @@ with stage_log(snakemake.log[0]):
     reader = load_reader(build(schema.ReaderSettings, settings, "reader"))
     asked = ask(TASKS[params.task](), rows(snakemake.input.examples, "examples"))
     # What is journaled outlives an edit of the code, as in task_answers.py.
-    common = {key: value for key, value in params.items() if key != "code"} | {"dtype": reader.settings.dtype}
+    common = {key: value for key, value in params.items() if key != "code"} | {"dtype": reader.precision}
     folder = Path(params.journal) / snakemake.wildcards.task
     journal = Journal(folder, fingerprint(digest(common), snakemake.input.reader))
     recorded = build(schema.TrajectorySettings, params.recorded, "trajectories")

@@ -17,7 +17,7 @@ with stage_log(snakemake.log[0]):
     prepared = prepare(snakemake.config["reader"], params.points, {}, params.triggers, params.taken)
     documents = rows(files.documents, "documents")[: params.number]
     asked = [ask(prepared.reader, document) for document in documents]
-    settings = digest(dict(params.items()) | {"dtype": prepared.reader.settings.dtype})
+    settings = digest(dict(params.items()) | {"dtype": prepared.reader.precision})
     journal = Journal(params.journal, fingerprint(settings, files.reader))
     found = decode_points(prepared, asked, journal, split="test")
     made_from = [files.documents, *files.detectors]

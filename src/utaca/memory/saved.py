@@ -134,11 +134,11 @@ def path_of(folder: Path, reader: Reader, tokens: Tensor, budget: int | None = N
     """Path in ``folder`` of a document's block memory.
 
     The name is a digest of the document's ``tokens`` [N] and of all that its memory depends on: the reader's weights,
-    rotation, dtype and memory settings. ``budget``, that of the answers, counts only if documents are read under it
+    rotation, precision and memory settings. ``budget``, that of the answers, counts only if documents are read under it
     (``prefill_budget=-1``).
     """
     memory = asdict(memory_settings(reader, budget))
-    about = reader.identity, reader.model.config.rope_parameters, str(reader.dtype), memory
+    about = reader.identity, reader.model.config.rope_parameters, f"torch.{reader.precision}", memory
     digest = hashlib.sha256(json.dumps(about).encode() + tokens.cpu().numpy().tobytes()).hexdigest()
     return folder / f"{digest}.safetensors"
 

@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,8 +19,8 @@ from transformers.utils import cached_file
 
 from utaca.data_files import root
 from utaca.errors import UserError, in_a_sentence
-from utaca.machine import gib, promised_gpu
-from utaca.readers import files, gguf, hub, public
+from utaca.machine import gib, natural_dtype, promised_gpu
+from utaca.readers import files, gguf, hub, packed, public
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.model_config import model_config
@@ -64,6 +65,33 @@ def check_settings(settings: ReaderSettings) -> None:
     raise UserError(f"{wish}, but {fault}; {way}, or {otherwise}")
 
 
+def resolved(settings: ReaderSettings) -> ReaderSettings:
+    """Replace ``auto`` in device, dtype and weights by the values for this machine."""
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if settings.device == "auto" else settings.device
+    dtype = natural_dtype(device) if settings.dtype == "auto" else settings.dtype
+    settings = replace(settings, device=device, dtype=dtype)
+    return replace(settings, weights="packed" if gguf.is_packed(settings) else "plain")
+
+
+def _check_packed(settings: ReaderSettings) -> None:
+    """Raise :class:`UserError` if resolved settings ask for packed weights that cannot be read."""
+    if settings.weights != "packed":
+        return
+    where = files.where(settings)
+    otherwise = "leave reader.weights out"
+    if not gguf.is_gguf(settings.path):
+        raise UserError(f"{where} is no GGUF file, and only such a file has packed weights; {otherwise}")
+    if settings.device != "cpu":
+        raise UserError(f"reader.weights=packed is for a CPU, and {where} is on cuda; {otherwise}")
+    if settings.dtype != "bfloat16":
+        raise UserError(
+            f"reader.weights=packed computes in bfloat16, and {where} in {settings.dtype}; {otherwise}, or set "
+            "reader.dtype=bfloat16"
+        )
+    if fault := packed.fault():
+        raise UserError(f"{where} cannot be read packed: {fault}; {otherwise}")
+
+
 def check_gpu(settings: ReaderSettings, weights: int) -> None:
     """Raise :class:`UserError` if the GPU cannot compute in a reader's type, or cannot hold its ``weights``, in bytes.
 
@@ -88,17 +116,20 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     not available, incomplete or not supported.
     """
     check_settings(settings)
+    settings = resolved(settings)
+    _check_packed(settings)
     path = settings.path
     if not gguf.is_gguf(path):
         with hub.asked_once(path, settings.revision):
             return _check_model(settings)
-    is_converted = files.folder_of(path) is not None
+    is_packed = settings.weights == "packed"
+    is_converted = files.folder_of(settings) is not None
     if not is_converted:
         if not os.path.isfile(path) and public.entry(path):
             listed = (root() / "config" / "reader" / f"{settings.name}.yaml").is_file()
             argument = settings.name if listed else "NAME (without a name, it lists the names)"
             raise UserError(f"{files.where(settings)} is not fetched yet; run: {public.COMMAND} {argument}")
-        gguf.check(path)
+        gguf.check(path, is_packed)
         with in_a_sentence(f"{files.where(settings)} has a tokenizer that cannot be used", "take another file"):
             tokenizer, rows = gguf.tokenizer(Path(path))
             tokenizer.name_or_path = path
@@ -110,15 +141,15 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
         raise UserError(
-            f"{gguf.conversion(path)}, which {path} was converted to, is damaged ({reason}); delete it, and it is "
-            "converted again"
+            f"{gguf.conversion(path, is_packed)}, which {path} was converted to, is damaged ({reason}); delete it, and "
+            "it is converted again"
         ) from fault
 
 
 def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     """Check the model that a reader's folder or the hub holds, and return its tokenizer."""
     where = files.where(settings)
-    folder = files.folder_of(settings.path)
+    folder = files.folder_of(settings)
     path = str(folder or settings.path)
     with in_a_sentence(f"{where} cannot be read", "copy or download the model again"):
         file = _check_config(settings)
@@ -138,14 +169,20 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
             tokenizer = load_tokenizer(path, settings.revision)
             _check_tokenizer(where, tokenizer, config.vocab_size)
         if (stored := files.stored_weights(settings)) is not None:
-            _check_stored(where, model, stored)
+            kinds = _PLAIN
+            if settings.weights == "packed":
+                packed.fit(model, {name: weight.shape for name, weight in stored.items()})
+                kinds = (*_PLAIN, packed.BYTES)
+            elif any(name.endswith(".codes") for name in stored):
+                raise UserError(f"{where} holds the packed weights of a GGUF file; set reader.path to that file")
+            _check_stored(where, model, stored, kinds)
     return tokenizer
 
 
 def _check_config(settings: ReaderSettings) -> Path:
     """Path of a reader's ``config.json``; raise :class:`UserError` unless its model is plain, of a supported family."""
     reader = files.where(settings)
-    folder = files.folder_of(settings.path)
+    folder = files.folder_of(settings)
     if folder is not None:
         files.check_folder(settings)
         config = folder / "config.json"
@@ -215,8 +252,10 @@ def end_tokens(config: GenerationConfig) -> list[int]:
     return ids
 
 
-def _check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored]) -> None:
-    """Raise :class:`UserError` if ``stored`` weights are quantised, or differ from ``model`` in name or shape.
+def _check_stored(
+    where: str, model: PreTrainedModel, stored: Mapping[str, files.Stored], kinds: Collection[str]
+) -> None:
+    """Raise :class:`UserError` if ``stored`` weights are not of ``kinds``, or differ from ``model`` in name or shape.
 
     ``where`` names the reader. As in transformers, the files need only one of several tied weights, and names of
     weights may omit the prefix of the model's body.
@@ -238,7 +277,7 @@ def _check_stored(where: str, model: PreTrainedModel, stored: Mapping[str, files
         },
     )
     for name in shapes:
-        if (kind := weights[name].kind) not in _PLAIN:
+        if (kind := weights[name].kind) not in kinds:
             raise UserError(f"{where} has {name} as {kind}: its weights are {files.QUANTISED}")
 
 
@@ -259,7 +298,8 @@ def check_names(
 def check_numbers(where: str, model: nn.Module) -> None:
     """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros, as in a
     file whose end was never written."""
-    for name, weight in model.named_parameters():
+    numbers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
+    for name, weight in [*model.named_parameters(), *numbers]:
         low, high = (bound.item() for bound in weight.aminmax())
         if not (math.isfinite(low) and math.isfinite(high)):
             raise UserError(f"{where} has numbers that are not finite in {name}; copy or download its weights again")

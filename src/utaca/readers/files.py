@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -115,14 +116,15 @@ def where(reader: ReaderSettings) -> str:
     return f"reader {reader.name!r} (reader.path={reader.path})"
 
 
-def folder_of(path: str) -> Path | None:
+def folder_of(reader: ReaderSettings) -> Path | None:
     """Folder of a reader's model, for a GGUF file the folder of its conversion; None if the folder does not exist."""
-    folder = gguf.conversion(path) if gguf.is_gguf(path) else Path(path)
+    path = reader.path
+    folder = gguf.conversion(path, gguf.is_packed(reader)) if gguf.is_gguf(path) else Path(path)
     return folder if folder is not None and os.path.isdir(folder) else None
 
 
 def _file(reader: ReaderSettings, name: str) -> Path | None:
-    if (folder := folder_of(reader.path)) is not None:
+    if (folder := folder_of(reader)) is not None:
         return folder / name if (folder / name).is_file() else None
     if gguf.is_gguf(reader.path):
         return None
@@ -158,7 +160,7 @@ def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
 
 def check_folder(reader: ReaderSettings) -> None:
     """Raise :class:`UserError` if a reader's folder lacks a file, or holds an unreadable or unsupported file."""
-    folder = folder_of(reader.path) or Path(reader.path)
+    folder = folder_of(reader) or Path(reader.path)
     named = where(reader)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
@@ -305,6 +307,10 @@ def check_config(path: Path) -> dict[str, Any]:
 
 def model(reader: ReaderSettings) -> Model:
     """Describe a reader for estimates of a job's memory and time; raises :class:`UserError` if a file is missing."""
+    if gguf.is_gguf(reader.path) and folder_of(reader) is None:
+        # The machine that runs a job may read the weights in another form than the one that asks.
+        forms = (replace(reader, weights=form) for form in ("packed", "plain"))
+        reader = next((one for one in forms if folder_of(one) is not None), reader)
     path = config_file(reader)
     paths = weights(reader)
     if path is None or not paths:
@@ -356,7 +362,17 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
 
 def parameters(paths: Sequence[Path]) -> int:
     """Count the parameters in weight files, from the headers of the files."""
-    return sum(prod(weight.shape) for path in paths for weight in _stored(path).values())
+    return sum(_parameters_in(path) for path in paths)
+
+
+def _parameters_in(path: Path) -> int:
+    from safetensors import safe_open
+
+    stored = _stored(path)
+    with safe_open(path, "numpy") as file:
+        # A file of packed weights has them in other shapes than the model's, and says how many they are.
+        said = (file.metadata() or {}).get(gguf.PARAMETERS)
+    return sum(prod(weight.shape) for weight in stored.values()) if said is None else int(said)
 
 
 def fetch(reader: ReaderSettings) -> str:
@@ -368,7 +384,7 @@ def fetch(reader: ReaderSettings) -> str:
     if gguf.is_gguf(reader.path):
         file = public.entry(reader.path)
         done = "fetched" if file and public.fetch(Path(reader.path), file) else "is here"
-        return f"{reader.path} {done}; its model is in {gguf.converted(reader.path)}"
+        return f"{reader.path} {done}; its model is in {gguf.converted(reader.path, gguf.is_packed(reader))}"
     if os.path.isdir(reader.path):
         return f"{reader.path} is here: {len(weights(reader))} files of weights"
     from huggingface_hub import snapshot_download

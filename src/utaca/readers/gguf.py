@@ -1,4 +1,7 @@
-"""GGUF files as readers: each file is converted once to a folder of bfloat16 safetensors in a cache."""
+"""GGUF files as readers: each file is converted once to a folder of safetensors in a cache.
+
+The weights are packed, at about the file's own size (:mod:`utaca.readers.packed`), or plain: dequantised to bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,24 @@ from typing import TYPE_CHECKING
 
 from utaca.data_files import sha256
 from utaca.errors import UserError, in_a_sentence
-from utaca.machine import check_room
-from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes, numbers
+from utaca.machine import check_room, chosen_dtype, gpus, return_freed_memory
+from utaca.readers import gguf_faults
+from utaca.readers.gguf_faults import MAGIC, OLD_MAGICS, first_bytes
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from tokenizers import Tokenizer
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+    from utaca.settings.schema import ReaderSettings
 
 CONVERSION = 3
 """Version of the conversion; files that another version, or another transformers, converted are converted again."""
 
+PACKING = 1
+"""Version of packed weights; files that another version packed are packed again."""
+
+PARAMETERS = "parameters"
+"""Key of the metadata of a file of packed weights: how many parameters the model has."""
 PACKAGES = ("accelerate", "gguf")
 """Packages that reading a GGUF file needs in addition to the core."""
 
@@ -33,6 +45,31 @@ _SPECIAL = {
     "pad_token": "padding_token_id",
 }
 """A tokenizer's special tokens, each with the key of its id in a GGUF file."""
+_SPLITS = {
+    "llama-bpe": "|".join(
+        (
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",
+            r"[^\r\n\p{L}\p{N}]?\p{L}+",
+            r"\p{N}{1,3}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        )
+    ),
+    "tekken": "|".join(
+        (
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+            r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+            r"\p{N}",
+            r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+            r"\s*[\r\n]+",
+            r"\s+(?!\S)",
+            r"\s+",
+        )
+    ),
+}
+"""How the tokenizers of Llama 3 and of Mistral split a text, by the rule's name in a GGUF file."""
 _CONTROL = 3
 _ADDED = (_CONTROL, 4)
 """Types in ``tokenizer.ggml.token_type`` of tokens that texts are searched for: control and user-defined tokens."""
@@ -60,11 +97,57 @@ def models() -> Path:
     return Path(os.environ.get("UTACA_CACHE") or Path(user) / "utaca") / "models"
 
 
-def conversion(path: str | Path) -> Path | None:
+def conversion(path: str | Path, packed: bool = False) -> Path | None:
     """Folder for the conversion of a GGUF file; the folder need not exist. None if the GGUF file does not exist."""
     if not os.path.isfile(path):
         return None
-    return models() / f"{digest(path)[:16]}-{CONVERSION}-{version('transformers')}"
+    form = f"packed{PACKING}-" if packed else ""
+    return models() / f"{digest(path)[:16]}-{CONVERSION}-{form}{version('transformers')}"
+
+
+def is_packed(reader: ReaderSettings) -> bool:
+    """Whether a reader's weights are read packed: as ``reader.weights`` says, of ``auto`` if they can be.
+
+    They can be if the file has weights of such types, the reader computes in bfloat16 on a CPU, and torch has the
+    products for this CPU; if only these are missing, a line on standard error says so.
+    """
+    if reader.weights != "auto" or not is_gguf(reader.path):
+        return reader.weights == "packed"
+    if not has_packable(reader.path):
+        return False
+    on_cpu = reader.device == "cpu" or (reader.device == "auto" and not gpus())
+    return on_cpu and chosen_dtype(reader.dtype, reader.device) == "bfloat16" and not _fault_said()
+
+
+def has_packable(path: str | Path) -> bool:
+    """Whether a GGUF file has weights of a type that can be packed; False if it cannot be read."""
+    folder = conversion(path, packed=True)
+    if folder is None:
+        return False
+    state = Path(path).stat()
+    kinds = gguf_faults.PACKABLE.values()
+    return folder.is_dir() or not _kinds(Path(path), state.st_size, state.st_mtime_ns).isdisjoint(kinds)
+
+
+@cache
+def _kinds(path: Path, _size: int, _modified: int) -> frozenset[int]:
+    return gguf_faults.tensor_kinds(path)
+
+
+@cache
+def _fault_said() -> str:
+    """Why packed weights cannot be read here, which is said once; "" if they can."""
+    from utaca.readers import packed
+
+    if fault := packed.fault():
+        print(f"weights are read as bfloat16, not packed: {fault}", file=sys.stderr, flush=True)
+    return fault
+
+
+def any_conversion(path: str | Path) -> Path | None:
+    """Folder of a conversion of a GGUF file that exists, of either form; all have the same tokenizer."""
+    folders = [conversion(path, packed) for packed in (True, False)]
+    return next((folder for folder in folders if folder is not None and folder.is_dir()), None)
 
 
 def digest(path: str | Path) -> str:
@@ -81,16 +164,16 @@ def _digest(path: Path, _size: int, _modified: int) -> str:
         raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it, or copy it again") from error
 
 
-def converted(path: str | Path) -> Path:
-    """Convert a GGUF file unless a conversion exists, and return the folder of the converted model.
+def converted(path: str | Path, packed: bool = False) -> Path:
+    """Convert a GGUF file unless a conversion of that form exists, and return the folder of the converted model.
 
     The folder appears only when the conversion is complete; if several processes call this, one converts and the rest
     wait. Raises :class:`UserError` as :func:`check` does, and if the model cannot be read or saved.
     """
-    folder = conversion(path)
+    folder = conversion(path, packed)
     if folder is not None and folder.is_dir():
         return folder
-    check(path)
+    check(path, packed)
     assert folder is not None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -102,7 +185,7 @@ def converted(path: str | Path) -> Path:
                 # A process that was killed leaves its scratch folder.
                 shutil.rmtree(scratch, ignore_errors=True)
                 try:
-                    _convert(Path(path), scratch)
+                    (_convert_packed if packed else _convert)(Path(path), scratch)
                     os.rename(scratch, folder)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
@@ -118,19 +201,19 @@ def _beside(folder: Path, end: str) -> Path:
     return folder.with_name(f"{folder.name}.{end}")
 
 
-def check(path: str | Path) -> None:
+def check(path: str | Path, packed: bool = False) -> None:
     """Raise :class:`UserError` if a GGUF file cannot be converted, or would be read otherwise than by llama.cpp.
 
-    The file must hold a complete Qwen2 model, this Python must have the packages that reading the file needs, and the
-    disk must have room for the conversion. A file that is converted already is not checked again.
+    The file must hold a complete model of a supported architecture, this Python must have the packages that reading the
+    file needs, and the disk must have room for the conversion. A file that is converted already is not checked again.
     """
-    folder = conversion(path)
+    folder = conversion(path, packed)
     if folder is None:
         raise UserError(f"{path} is not here; set reader.path to a GGUF file, a folder or a hub id")
     if folder.is_dir():
         return
     check_packages()
-    size = 2 * numbers(Path(path))
+    size = gguf_faults.converted_bytes(Path(path), packed)
     check_room(folder, size, f"the conversion of {path} takes", "free some, or set UTACA_CACHE to a larger disk")
 
 
@@ -153,6 +236,8 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
     with in_a_sentence(f"{path} has a tokenizer that transformers cannot read", _ELSEWHERE):
         read = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         file = GGUFReader(path)
+        if (split := _SPLITS.get(file.get_field("tokenizer.ggml.pre").contents())) is not None:
+            _set_split(read.backend_tokenizer, split)
         # Not every transformers takes them from the file; transformers 5.17 takes those of the tokenizer's class.
         for name, key in _SPECIAL.items():
             if (field := file.get_field(f"tokenizer.ggml.{key}")) is not None:
@@ -175,22 +260,103 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
     return read, len(tokens)
 
 
+def _set_split(tokenizer: Tokenizer, split: str) -> None:
+    """Let a byte-level tokenizer split texts by a regular expression, and take words that are a token as they are.
+
+    Not every transformers reads either from the file.
+    """
+    from tokenizers import Regex, pre_tokenizers
+
+    parts = [
+        pre_tokenizers.Split(Regex(split), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    tokenizer.model.ignore_merges = True
+
+
+def _config(path: Path) -> PretrainedConfig:
+    """The config of a GGUF file's model: transformers' reading, with a head's width and a Llama's rotary scaling."""
+    from gguf import GGUFReader
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
+    file = GGUFReader(path)
+    kind = file.get_field("general.architecture").contents()
+    if kind == "qwen2":
+        return config
+    keys = ("embedding_length", "attention.head_count", "attention.key_length")
+    fields = {key: file.get_field(f"{kind}.{key}") for key in keys}
+    values = {key: field.contents() for key, field in fields.items() if field is not None}
+    config.head_dim = gguf_faults.head_size(kind, values)
+    if any(tensor.name == gguf_faults.ROPE for tensor in file.tensors):
+        config.rope_parameters = config.rope_parameters | (gguf_faults.rope_scaling(file) or {})
+    return config
+
+
 def _convert(path: Path, folder: Path) -> None:
     """Save the model of a GGUF file as bfloat16 safetensors, with its tokenizer."""
     import torch
-    from gguf import GGUFReader
     from transformers import AutoModelForCausalLM
 
     words, _ = tokenizer(path)
     with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
-        read = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.bfloat16)
-    # The end of a turn, which llama.cpp ends an answer at as well; transformers does not take it from the file.
-    turn = GGUFReader(path).get_field("tokenizer.ggml.eot_token_id")
-    ends = {words.eos_token_id, turn and turn.contents()} - {None}
-    read.generation_config.eos_token_id = sorted(ends) or None
+        about = {"gguf_file": path.name, "config": _config(path), "dtype": torch.bfloat16}
+        read = AutoModelForCausalLM.from_pretrained(path.parent, **about)
+    read.generation_config.eos_token_id = _ends(path, words)
     # transformers refuses to save a model that it read from a quantised file.
     del read.config.quantization_config, read.hf_quantizer
     read.save_pretrained(folder)
     words.save_pretrained(folder)
     for file in folder.iterdir():
         file.chmod(0o644)
+
+
+def _convert_packed(path: Path, folder: Path) -> None:
+    """Save the model of a GGUF file as packed safetensors, with its tokenizer."""
+    import torch
+    from gguf import GGUFReader, dequantize
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM, GenerationConfig
+
+    from utaca.readers import packed
+
+    words, _ = tokenizer(path)
+    with in_a_sentence(f"{path} cannot be read by transformers", _ELSEWHERE):
+        config = _config(path)
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
+    file = GGUFReader(path)
+    stored_names = gguf_faults.stored_names(file, model.state_dict())
+    tensors = {tensor.name: tensor for tensor in file.tensors}
+    heads_of = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+
+    def weight(name: str) -> packed.Raw:
+        tensor = tensors[stored_names[name]]
+        kind = tensor.tensor_type
+        held = tensor.data if kind.name in gguf_faults.PACKABLE else dequantize(tensor.data, kind)
+        rows = torch.from_numpy(held.copy())
+        if config.model_type == "llama" and (heads := heads_of.get(name.split(".")[-2])):
+            # llama.cpp rotates neighbours together, and keeps the rows of each head in that order.
+            rows = rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
+        return packed.Raw(kind.name, rows)
+
+    folder.mkdir()
+    about = {"format": "pt", PARAMETERS: str(sum(each.numel() for each in model.parameters()))}
+    save_file(packed.convert(model, weight), folder / "model.safetensors", about)
+    return_freed_memory()
+    generation = GenerationConfig.from_model_config(config)
+    generation.eos_token_id = _ends(path, words)
+    generation.save_pretrained(folder)
+    config.save_pretrained(folder)
+    words.save_pretrained(folder)
+    for saved in folder.iterdir():
+        saved.chmod(0o644)
+
+
+def _ends(path: Path, words: PreTrainedTokenizerBase) -> list[int] | None:
+    """The tokens that end an answer, as llama.cpp has it: transformers does not take the end of a turn from a file."""
+    from gguf import GGUFReader
+
+    turn = GGUFReader(path).get_field("tokenizer.ggml.eot_token_id")
+    return sorted({words.eos_token_id, turn and turn.contents()} - {None}) or None

@@ -7,9 +7,11 @@ it is taken, or it has a value at which it changes nothing. The same holds for t
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import re
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +23,25 @@ if TYPE_CHECKING:
 
 MAGIC = b"GGUF"
 """First bytes of a GGUF file."""
-KIND = "qwen2"
-"""The name in a GGUF file of the supported architecture, and of the supported rule of pre-tokenization."""
+RULES: Mapping[str, tuple[str, ...]] = {"llama": ("llama-bpe", "tekken"), "qwen2": ("qwen2",), "qwen3": ("qwen2",)}
+"""Supported architectures, as GGUF files name them, each with its supported rules of pre-tokenization.
+
+A file of a Mistral model has the architecture llama.
+"""
 _BYTE_LEVEL = "gpt2"
 """The name in a GGUF file of the supported kind of tokenizer."""
-_AS_FOLDERS = ("llama", "qwen2", "qwen3")
-"""Architectures, as GGUF files name them, whose models are read from folders (:mod:`utaca.readers.families`)."""
 _ELSEWHERE = "set reader.path to the hub id or folder of the model that it was made from"
+
+PACKABLE: Mapping[str, int] = {
+    **{"Q4_0": 2, "Q4_1": 3, "Q5_0": 6, "Q5_1": 7, "Q8_0": 8},
+    **{"Q4_K": 12, "Q5_K": 13, "Q6_K": 14},
+}
+"""Types of weights that can be packed (:mod:`utaca.readers.packed`), with their numbers in a GGUF file."""
+_STRING = 8
+_ARRAY = 9
+_WIDTHS = {**dict.fromkeys((0, 1, 7), 1), **dict.fromkeys((2, 3), 2), **dict.fromkeys((4, 5, 6), 4)}
+_WIDTHS |= dict.fromkeys((10, 11, 12), 8)
+"""Bytes of values in a file's header, by the numbers of their types."""
 
 OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
 """First bytes of files of llama.cpp's formats before GGUF."""
@@ -70,8 +84,8 @@ def first_bytes(path: str | Path, count: int) -> bytes:
         return b""
 
 
-def numbers(path: Path) -> int:
-    """How many numbers the weights of a GGUF file are; raises :class:`UserError` if the file would be misread."""
+def converted_bytes(path: Path, packed: bool) -> int:
+    """Most bytes that the conversion of a GGUF file takes; raises :class:`UserError` if the file would be misread."""
     try:
         with in_a_sentence(f"{path} cannot be read", "copy or download it again"):
             file = _opened(path)
@@ -82,7 +96,74 @@ def numbers(path: Path) -> int:
         if part := part_of(path):
             raise UserError(f"{path} {_split(*part)}") from None
         raise
-    return sum(prod(map(int, tensor.shape)) for tensor in file.tensors)
+    sizes = [(prod(map(int, tensor.shape)), tensor.tensor_type.name in PACKABLE) for tensor in file.tensors]
+    if packed and not any(can_be for _, can_be in sizes):
+        raise UserError(
+            f"{path} has no weights of a type that can be packed ({', '.join(PACKABLE)}); leave reader.weights out"
+        )
+    # A packed matrix takes 1.25 bytes a weight at most; the rows of embedding and output matrix are kept as well.
+    return 2 * sum(size for size, _ in sizes)
+
+
+def tensor_kinds(path: Path) -> frozenset[int]:
+    """The numbers of the types of a GGUF file's tensors; none if the file cannot be read.
+
+    Only the file's header is read, and its values are passed over, which takes a fraction of the time that the package
+    gguf takes to open a file.
+    """
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return _kinds_in(content)
+    except (OSError, ValueError, struct.error, KeyError):
+        return frozenset()
+
+
+def _kinds_in(content: mmap.mmap) -> frozenset[int]:
+    place = 8
+
+    def read(form: str) -> int:
+        nonlocal place
+        place += struct.calcsize(form)
+        return struct.unpack_from(form, content, place - struct.calcsize(form))[0]
+
+    def skip(kind: int) -> None:
+        nonlocal place
+        if kind == _STRING:
+            length = read("<Q")
+            place += length
+        elif kind == _ARRAY:
+            inner = read("<I")
+            count = read("<Q")
+            if inner in _WIDTHS:
+                place += count * _WIDTHS[inner]
+                return
+            for _ in range(count):
+                skip(inner)
+        else:
+            place += _WIDTHS[kind]
+
+    tensors = read("<Q")
+    for _ in range(read("<Q")):
+        skip(_STRING)
+        skip(read("<I"))
+    found = set()
+    for _ in range(tensors):
+        skip(_STRING)
+        dimensions = read("<I")
+        place += 8 * dimensions
+        found.add(read("<I"))
+        place += 8
+    return frozenset(found)
+
+
+def stored_names(file: GGUFReader, names: Iterable[str]) -> dict[str, str]:
+    """The names in a GGUF file of weights of a model of transformers, by their ``names`` there."""
+    from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+
+    kind = file.fields["general.architecture"].contents()
+    arch = next(arch for arch, name in MODEL_ARCH_NAMES.items() if name == kind)
+    known = get_tensor_name_map(arch, file.fields[f"{kind}.block_count"].contents())
+    return {name: str(known.get_name(name, try_suffixes=(".weight", ".bias"))) for name in names}
 
 
 def _split(number: int, count: int) -> str:
@@ -139,44 +220,51 @@ def _faults(file: GGUFReader) -> Iterator[str]:
         yield f"is a file of type {what}, not a model; set reader.path to the model's file"
     if not isinstance(kind, str):
         yield "does not say general.architecture, as models do; copy or download it again"
-    if kind != KIND or rule != KIND:
-        way = _ELSEWHERE if kind in _AS_FOLDERS else "use a Llama, Mistral, Qwen2 or Qwen3 model"
-        yield f"is a {kind} model with a {rule} tokenizer; of GGUF files only {KIND} is read; {way}"
+    if kind not in RULES:
+        yield f"is a {kind} model; files of {', '.join(RULES)} are read; use a Llama, Mistral, Qwen2 or Qwen3 model"
     if (model := values.get("tokenizer.ggml.model")) != _BYTE_LEVEL:
         yield f"has a tokenizer of the kind {model}; of GGUF files only {_BYTE_LEVEL} is read; {_ELSEWHERE}"
+    if rule not in RULES[kind]:
+        yield f"is a {kind} model with a {rule} tokenizer; with {' or '.join(RULES[kind])} it is read; {_ELSEWHERE}"
     # The value of a list is None: no key that is taken has one.
-    yield from _key_faults(
-        {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{KIND}.")}
-    )
-    yield from _tensor_faults(file, values)
-    yield from _tokenizer_faults(file, values)
+    own = {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{kind}.")}
+    yield from _key_faults(kind, own)
+    yield from _tensor_faults(file, kind, own)
+    yield from _tokenizer_faults(file, values, f"{kind}.vocab_size")
 
 
-def _key_faults(values: Mapping[str, Any]) -> Iterator[str]:
-    """Faults of the keys of the architecture, whose names are given without it."""
+def head_size(kind: str, values: Mapping[str, Any]) -> int:
+    """Width of a head, from the keys of an architecture, whose names are given without it."""
+    width: int = values["embedding_length"] // values["attention.head_count"]
+    return width if kind == "qwen2" else values.get("attention.key_length", width)
+
+
+def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Faults of the keys of the architecture ``kind``, whose names are given without it."""
     for key in _COUNTS:
         if type(value := values.get(key)) is not int or value < 1:
-            yield f"has {KIND}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it again"
+            yield f"has {kind}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it again"
     for key, default in {_EPSILON: None, _BASE: 10_000.0}.items():
         value = values.get(key, default)
         if not (isinstance(value, float) and math.isfinite(value) and value > 0):
-            yield f"has {KIND}.{key}={_shown(value)}, which must be a number above 0; copy or download it again"
+            yield f"has {kind}.{key}={_shown(value)}, which must be a number above 0; copy or download it again"
     heads = values["attention.head_count"]
     width = values["embedding_length"]
-    if width % heads or heads % values["attention.head_count_kv"]:
+    length = values.get("attention.key_length", 1)
+    if heads % values["attention.head_count_kv"] or (width % heads and (kind == "qwen2" or length == 1)):
         yield "has two sizes, one of which must divide the other and does not; copy or download it again"
     for key, value in values.items():
         if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
-            neutral: tuple[Any, ...] = (width // heads,)
+            neutral: tuple[Any, ...] = (head_size(kind, values),)
         elif key in _NEUTRAL:
             neutral = _NEUTRAL[key]
         elif key in (*_COUNTS, *_WITHOUT_SCALING, _EPSILON, _BASE, "vocab_size"):
             continue
         else:
-            yield f"has {KIND}.{key}, which is not read of GGUF files; {_ELSEWHERE}"
+            yield f"has {kind}.{key}, which is not read of GGUF files; {_ELSEWHERE}"
         if value not in neutral:
             yield (
-                f"has {KIND}.{key}={_shown(value)}, which is not read of GGUF files unless it is "
+                f"has {kind}.{key}={_shown(value)}, which is not read of GGUF files unless it is "
                 f"{' or '.join(map(_shown, neutral))}; {_ELSEWHERE}"
             )
 
@@ -185,23 +273,25 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
-def _tensor_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]:
+def _tensor_faults(file: GGUFReader, kind: str, values: Mapping[str, Any]) -> Iterator[str]:
     """Faults of the tensors: missing, unknown or of other sizes, and types that the package gguf does not read."""
     from gguf import dequantize
 
-    layers = values[f"{KIND}.block_count"]
+    layers = values["block_count"]
     if layers > len(file.tensors):
         yield f"lacks weights of its {layers} layers; copy or download it again, or {_ELSEWHERE}"
-    wanted = _shapes(values, len(_listed(file, "tokenizer.ggml.tokens")))
+    wanted = _shapes(kind, values, len(_listed(file, "tokenizer.ggml.tokens")))
     stored = {tensor.name: tuple(reversed([int(size) for size in tensor.shape])) for tensor in file.tensors}
     # transformers would initialise missing weights and drop unknown ones.
-    lacking = wanted.keys() - stored.keys() - {_OUTPUT}
+    lacking = wanted.keys() - stored.keys() - {_OUTPUT, ROPE}
     for fault, names in {"lacks": lacking, "has unknown": stored.keys() - wanted.keys()}.items():
         if names:
             yield f"{fault} weights ({len(names)}: {min(names)}, ...); copy or download it again, or {_ELSEWHERE}"
     for name, shape in stored.items():
         if shape != wanted[name]:
             yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it again"
+    if ROPE in stored and rope_scaling(file) is None:
+        yield f"has {ROPE} of another scaling than Llama 3's, which is not read of GGUF files; {_ELSEWHERE}"
     for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
         try:
             dequantize(tensor.data[:1], tensor.tensor_type)
@@ -213,24 +303,55 @@ _OUTPUT = "output.weight"
 """A tensor that is missing where the output matrix is the embedding."""
 
 
-def _shapes(values: Mapping[str, Any], n_vocab: int) -> dict[str, tuple[int, ...]]:
+ROPE = "rope_freqs.weight"
+"""A tensor of the numbers that the frequencies of a Llama's rotary embedding are divided by."""
+
+
+def rope_scaling(file: GGUFReader) -> dict[str, Any] | None:
+    """The scaling of a Llama's rotary embedding as transformers has it: that of Llama 3, with the file's factor.
+
+    llama.cpp keeps what the scaling does to each frequency, and not the scaling. None if it is another one.
+    """
+    import numpy
+
+    stored = next(tensor for tensor in file.tensors if tensor.name == ROPE).data.astype(numpy.float64)
+    field = file.get_field("llama.rope.freq_base")
+    base = 10_000.0 if field is None else field.contents()
+    lengths = 2 * math.pi * base ** (numpy.arange(len(stored)) / len(stored))
+    factor = float(stored[-1])
+    low, high, trained = 1.0, 4.0, 8192
+    smooth = numpy.clip((trained / lengths - low) / (high - low), 0, 1)
+    if not numpy.allclose(stored, 1 / ((1 - smooth) / factor + smooth), rtol=1e-4):
+        return None
+    named = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": trained}
+    return {"rope_type": "llama3", "factor": factor} | named
+
+
+def _shapes(kind: str, values: Mapping[str, Any], n_vocab: int) -> dict[str, tuple[int, ...]]:
     """Shapes, by name, of all tensors that a model of ``values`` (keys of the file) and ``n_vocab`` tokens may have."""
-    layers, _, width, inner, heads, kv_heads = (values[f"{KIND}.{key}"] for key in _COUNTS)
-    kv_width = kv_heads * (width // heads)
+    layers, _, width, inner, heads, kv_heads = (values[key] for key in _COUNTS)
+    head = head_size(kind, values)
     layer = {
-        **dict.fromkeys(("attn_norm.weight", "ffn_norm.weight", "attn_q.bias"), (width,)),
-        **dict.fromkeys(("attn_q.weight", "attn_output.weight"), (width, width)),
-        **dict.fromkeys(("attn_k.weight", "attn_v.weight"), (kv_width, width)),
-        **dict.fromkeys(("attn_k.bias", "attn_v.bias"), (kv_width,)),
+        **dict.fromkeys(("attn_norm.weight", "ffn_norm.weight"), (width,)),
+        "attn_q.weight": (heads * head, width),
+        "attn_output.weight": (width, heads * head),
+        **dict.fromkeys(("attn_k.weight", "attn_v.weight"), (kv_heads * head, width)),
         **dict.fromkeys(("ffn_gate.weight", "ffn_up.weight"), (inner, width)),
         "ffn_down.weight": (width, inner),
     }
+    if kind == "qwen2":
+        layer["attn_q.bias"] = (heads * head,)
+        layer |= dict.fromkeys(("attn_k.bias", "attn_v.bias"), (kv_heads * head,))
+    if kind == "qwen3":
+        layer |= dict.fromkeys(("attn_q_norm.weight", "attn_k_norm.weight"), (head,))
     whole = {"token_embd.weight": (n_vocab, width), _OUTPUT: (n_vocab, width), "output_norm.weight": (width,)}
+    if kind == "llama":
+        whole[ROPE] = (head // 2,)
     return whole | {f"blk.{number}.{name}": shape for number in range(layers) for name, shape in layer.items()}
 
 
-def _tokenizer_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[str]:
-    """Faults of the tokens, their types and ids, and of the chat template."""
+def _tokenizer_faults(file: GGUFReader, values: Mapping[str, Any], count: str) -> Iterator[str]:
+    """Faults of the tokens, their types and ids, and of the chat template; the key ``count`` may hold their number."""
     tokens = _listed(file, "tokenizer.ggml.tokens")
     if not tokens:
         yield "has no tokens; copy or download it again"
@@ -243,8 +364,8 @@ def _tokenizer_faults(file: GGUFReader, values: Mapping[str, Any]) -> Iterator[s
         number = values.get(f"tokenizer.ggml.{key}", 0)
         if type(number) is not int or not 0 <= number < len(tokens):
             yield f"has tokenizer.ggml.{key}={_shown(number)}, but {len(tokens)} tokens; copy or download it again"
-    if (rows := values.get(f"{KIND}.vocab_size", len(tokens))) != len(tokens):
-        yield f"has {KIND}.vocab_size={_shown(rows)}, but {len(tokens)} tokens; copy or download it again"
+    if (rows := values.get(count, len(tokens))) != len(tokens):
+        yield f"has {count}={_shown(rows)}, but {len(tokens)} tokens; copy or download it again"
     types = _listed(file, "tokenizer.ggml.token_type")
     if len(types) != len(tokens):
         yield f"has types of {len(types)} tokens, but {len(tokens)} tokens; copy or download it again"

@@ -5,8 +5,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
@@ -14,16 +14,17 @@ from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from utaca.errors import UserError, in_a_sentence
-from utaca.machine import keep_freed_memory, natural_dtype, pads_single_rows, take_gpu, visible_gpus
-from utaca.readers import files, gguf, hub
+from utaca.machine import keep_freed_memory, pads_single_rows, take_gpu, visible_gpus
+from utaca.readers import files, gguf, hub, packed
 from utaca.readers.attention import ATTENTION, Attending, OneRow, Rotary
-from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens
+from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens, resolved
 from utaca.readers.families import FAMILIES
 from utaca.readers.head import products
 from utaca.readers.model_config import model_config
+from utaca.readers.packed import PackedHead
 from utaca.readers.prompts import Prompts
 from utaca.readers.shortcuts import shorten
 from utaca.readers.turns import in_turn
@@ -60,7 +61,8 @@ class Reader:
         self.before = self.prompts.before
         self.after = self.prompts.after
         self.watched = False
-        self.pads = self.device.type == "cpu" and self.dtype == torch.bfloat16 and pads_single_rows()
+        plain = settings.weights != "packed"
+        self.pads = plain and self.device.type == "cpu" and self.dtype == torch.bfloat16 and pads_single_rows()
         self._embeddings: dict[str, Tensor] = {}
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
@@ -77,6 +79,12 @@ class Reader:
     def dtype(self) -> torch.dtype:
         """Type of weights, keys, values and hidden states."""
         return next(self.model.parameters()).dtype
+
+    @property
+    def precision(self) -> str:
+        """What results depend on by rounding: the type, and whether weights are packed, as in "bfloat16, packed"."""
+        kind = str(self.dtype).removeprefix("torch.")
+        return f"{kind}, packed" if self.settings.weights == "packed" else kind
 
     @property
     def positions(self) -> int:
@@ -181,8 +189,10 @@ class Reader:
         On a CPU, few rows of a bfloat16 model have exact logits for their best tokens, and for the others logits that
         are rounded to bfloat16; see :func:`utaca.readers.head.best_exact`.
         """
-        weight = self._parts.head.weight.detach()
-        return products(hidden.reshape(-1, self.width), weight).view(*hidden.shape[:-1], -1)
+        head = self._parts.head
+        rows = hidden.reshape(-1, self.width)
+        found = head.logits(rows) if isinstance(head, PackedHead) else products(rows, head.weight.detach())
+        return found.view(*hidden.shape[:-1], -1)
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
         """Index of the first layer whose output is not finite when ``run`` calls the model; the layer count if none."""
@@ -227,12 +237,6 @@ def _ids(document: object, kind: str) -> Tensor:
     return ids.to(torch.long, copy=True)
 
 
-def resolved(settings: ReaderSettings) -> ReaderSettings:
-    """Replace ``auto`` in device and dtype by the values for this machine."""
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if settings.device == "auto" else settings.device
-    return replace(settings, device=device, dtype=natural_dtype(device) if settings.dtype == "auto" else settings.dtype)
-
-
 @cache
 def own_gpu() -> tuple[int, IO[str]] | None:
     """Make ``cuda`` the first GPU that no other utaca process uses, for the life of this process.
@@ -253,37 +257,46 @@ def load(settings: ReaderSettings) -> Reader:
     :func:`check_numbers` do.
     """
     tokenizer = check(settings)
-    if tokenizer is None:
-        gguf.converted(settings.path)
-        tokenizer = check(settings)
     settings, where = resolved(settings), files.where(settings)
+    if tokenizer is None:
+        gguf.converted(settings.path, settings.weights == "packed")
+        tokenizer = check(settings)
     if settings.device == "cpu":
         keep_freed_memory()
     else:
         own_gpu()
         check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
-    dtype = getattr(torch, settings.dtype)
-    path = str(files.folder_of(settings.path) or settings.path)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
     mend = "copy or download the model again"
     with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
-        model, about = AutoModelForCausalLM.from_pretrained(
-            path,
-            config=model_config(config_file),
-            revision=settings.revision or None,
-            dtype=dtype,
-            attn_implementation=ATTENTION,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        model, missing, unexpected = _read(settings, model_config(config_file))
         end_tokens(model.generation_config)
         model = model.to(settings.device).eval().requires_grad_(False)
     # If the files of a hub model were downloaded only now, check could not compare their weights.
-    check_names(where, about["missing_keys"], about["unexpected_keys"], {})
+    check_names(where, missing, unexpected, {})
     check_numbers(where, model)
     return Reader(model, tokenizer, settings)
+
+
+def _read(
+    settings: ReaderSettings, config: PretrainedConfig
+) -> tuple[PreTrainedModel, Collection[str], Collection[str]]:
+    """Read the weights; also returns the names of those that are missing and of those that the model has not."""
+    if settings.weights == "packed":
+        (file,) = files.weights(settings)
+        return packed.load(file, config)
+    model, about = AutoModelForCausalLM.from_pretrained(
+        str(files.folder_of(settings) or settings.path),
+        config=config,
+        revision=settings.revision or None,
+        dtype=getattr(torch, settings.dtype),
+        attn_implementation=ATTENTION,
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+    )
+    return model, about["missing_keys"], about["unexpected_keys"]
 
 
 def _keys_of(path: str) -> dict[str, Any]:

@@ -19,7 +19,9 @@ def load_tokenizer(path: str, revision: str = "") -> Any:
     asks the model's config for the family, and gets the one that the model is made from.
     """
     if gguf.is_gguf(path):
-        path = str(gguf.converted(path))
+        path = str(
+            gguf.any_conversion(path) or gguf.converted(path, gguf.is_packed(ReaderSettings(name=path, path=path)))
+        )
     config = Path(path) / "tokenizer_config.json"
     if config.is_file() and read_object(config).get("tokenizer_class") in _GENERAL:
         from transformers.tokenization_utils_tokenizers import TokenizersBackend

@@ -1,6 +1,7 @@
 """Descriptions of a run in captions: reader, corpus, endpoints, seeds, intervals."""
 
 from utaca.machine import chosen_dtype
+from utaca.readers.gguf import is_packed
 from utaca.reporting import statistics
 from utaca.settings import schema
 
@@ -79,6 +80,8 @@ def reader_in_words(reader: schema.ReaderSettings) -> str:
     name = reader.name
     if reader.dtype == "auto":
         name += f" in {chosen_dtype(reader.dtype, reader.device)}"
+    if is_packed(reader):
+        name += " with packed weights"
     return f"{name} (not by InfLLM's rules: {', '.join(others)})" if others else name
 
 

@@ -130,7 +130,7 @@ def findings(
         *((name, True, partial(_endpoint, getattr(settings, name.split()[0]), name)) for name in alike),
         ("disk", reading, lambda: _disk(settings, wanted)),
     ]
-    unread = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader.path) is None
+    unread = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader) is None
     for name, called, work in checks:
         # The checks of memory and disk read the reader's model, which may be missing.
         if not called or (unread and name in ("memory", "disk")):
@@ -321,6 +321,8 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
 
 def _weights(reader: schema.ReaderSettings, item: int) -> int:
     paths = files.weights(reader)
+    if reader.weights == "packed":
+        return _size(paths)
     return files.parameters(paths) * item if paths else _to_fetch(reader)
 
 

@@ -18,6 +18,7 @@ import yaml
 from utaca import machine
 from utaca.data_files import sha256
 from utaca.errors import UserError
+from utaca.readers.gguf import is_packed
 from utaca.settings import schema
 from utaca.settings.checks import build, digest, identity
 from utaca.settings.validation import Faults
@@ -143,6 +144,7 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
         },
         "model": _model(config["reader"]),
         "dtype": machine.chosen_dtype(config["reader"]["dtype"], config["reader"]["device"]),
+        "weights": "packed" if is_packed(build(schema.ReaderSettings, config["reader"], "reader")) else "plain",
         "inputs": {str(path): sha256(path) for path in sorted(set(map(Path, inputs)))},
     }
 

@@ -356,6 +356,13 @@ class ReaderSettings:
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
     """Device of the model. `auto` means cuda where there is one, and else cpu."""
 
+    weights: Literal["auto", "packed", "plain"] = setting("auto")
+    """How the weights of a GGUF file lie in memory.
+
+    `packed`: at about the file's own size, for a CPU in bfloat16. `plain`: dequantised. `auto`: packed where that is
+    possible, and else plain.
+    """
+
     prompt: Literal["compact", "instruct"] = setting("compact")
     """Wording of the question."""
 
