@@ -242,7 +242,9 @@ def test_guesses_follow_the_last_place_with_most_in_common(tokens: list[int], co
 def test_guessing_stops_where_guesses_are_wrong_and_begins_again_where_they_are_right() -> None:
     document = torch.arange(50).repeat(3)
     together = 1
-    lookup = PromptLookup([document, torch.tensor([7, 8])], most=7, longest=400, together=lambda: together)
+    lookup = PromptLookup(
+        [document, torch.tensor([7, 8])], most=7, longest=400, row_cost=0.1, together=lambda: together
+    )
     assert lookup.guesses()[:2] == [9, 10]
     generator = np.random.default_rng(0)
     for token in generator.integers(0, 50, 60):
@@ -257,7 +259,9 @@ def test_guessing_stops_where_guesses_are_wrong_and_begins_again_where_they_are_
 def test_answers_that_share_passes_guess_less() -> None:
     together = 1
     document = torch.arange(50).repeat(3)
-    lookup = PromptLookup([document, torch.tensor([7, 8])], most=7, longest=400, together=lambda: together)
+    lookup = PromptLookup(
+        [document, torch.tensor([7, 8])], most=7, longest=400, row_cost=0.1, together=lambda: together
+    )
     alone = len(lookup.guesses())
     together = 16
     assert 0 <= len(lookup.guesses()) < alone

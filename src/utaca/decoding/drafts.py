@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 LONGEST_MATCH = 3
 """Most last tokens that are looked up; the more of them a place has in common, the likelier is its next token."""
-ROW_COST = 0.1
-"""What a row of a pass is taken to cost, as a share of what a pass costs whatever its rows.
-
-Measured on CPUs in bfloat16 with 1.5 billion parameters; it only decides how many guesses a pass verifies.
-"""
 MEMORY = 0.15
 """Weight of the newest guess in the accuracy of the guesses so far."""
 FIRST_ACCURACY = 0.6
@@ -45,15 +40,19 @@ class PromptLookup:
     once they are right.
     """
 
-    def __init__(self, tokens: Iterable[Tensor], most: int, longest: int, together: Callable[[], int]) -> None:
+    def __init__(
+        self, tokens: Iterable[Tensor], most: int, longest: int, row_cost: float, together: Callable[[], int]
+    ) -> None:
         """``tokens`` are the ids of the document and of all that follows it; the answer has ``longest`` at most.
 
-        ``together`` counts the answers that share the passes at present.
+        ``row_cost`` is what a row of a pass costs (:attr:`utaca.readers.load.Reader.row_cost`). ``together`` counts the
+        answers that share the passes at present.
         """
         known = torch.cat([each.cpu() for each in tokens]).numpy()
         self._tokens = np.concatenate((known, np.zeros(longest, dtype=known.dtype)))
         self._length = len(known)
         self._most = most
+        self._row_cost = row_cost
         self._together = together
         self._accuracy = FIRST_ACCURACY
         # The guess of the next token, so that it can be compared; None without one.
@@ -85,7 +84,7 @@ class PromptLookup:
         accuracy = min(self._accuracy, 0.99)
         rows = np.arange(1, self._most + 2)
         tokens = (1 - accuracy**rows) / (1 - accuracy)
-        return int((tokens / (1 + ROW_COST * rows * self._together())).argmax())
+        return int((tokens / (1 + self._row_cost * rows * self._together())).argmax())
 
     @staticmethod
     def _following(tokens: np.ndarray, count: int) -> list[int]:

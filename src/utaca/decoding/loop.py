@@ -257,7 +257,8 @@ def _lookup(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> 
     if not decoding.drafts:
         return None
     known = (decoding.reading.tokens, prompt)
-    return PromptLookup(known, decoding.drafts, decoding.max_new_tokens, together)
+    row_cost = decoding.reading.reader.row_cost
+    return PromptLookup(known, decoding.drafts, decoding.max_new_tokens, row_cost, together)
 
 
 def _second_budget(decoding: Decoding, k: int, k_max: int) -> int:
