@@ -258,10 +258,10 @@ def test_guessing_stops_where_guesses_are_wrong_and_begins_again_where_they_are_
 
 def test_answers_that_share_passes_guess_less() -> None:
     together = 1
-    document = torch.arange(50).repeat(3)
-    lookup = PromptLookup(
-        [document, torch.tensor([7, 8])], most=7, longest=400, row_cost=0.1, together=lambda: together
-    )
+    known = [torch.arange(50).repeat(3), torch.tensor([7, 8])]
+    lookup = PromptLookup(known, most=7, longest=400, row_cost=0.1, together=lambda: together)
     alone = len(lookup.guesses())
     together = 16
     assert 0 <= len(lookup.guesses()) < alone
+    dear = PromptLookup(known, most=7, longest=400, row_cost=0.4, together=lambda: 1)
+    assert 0 < len(dear.guesses()) < alone, "of a reader whose rows cost more"

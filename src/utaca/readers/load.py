@@ -32,7 +32,6 @@ from utaca.settings.checks import build_reader
 from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes
 
-
 ROW_COST = 0.1
 """Measured with 1.5 billion parameters in bfloat16 on two cores: eight rows took 317 ms and one 185."""
 PACKED_ROW_COST = 0.33
