@@ -671,12 +671,12 @@ def test_files_of_earlier_versions(tmp_path):
         about = json.loads(file.metadata()["utaca.detector"])
     weights = dict(detector.state_dict())
     older = {key: value for key, value in about["settings"].items() if key not in ("start", "sets", "mixed")}
-    older |= {"target": {"budget": 16}}
     save_file(weights, path, metadata={"utaca.detector": json.dumps(about | {"settings": older})})
     assert load(path).settings == detector.settings
+    unknown = about | {"settings": older | {"target": {"budget": 16}}}
     renamed = {name.removesuffix("_l0"): value for name, value in weights.items()}
     without_reader = {key: value for key, value in about.items() if key != "reader"}
-    for keys, stored in ((without_reader, weights), (about, renamed)):
+    for keys, stored in ((without_reader, weights), (about, renamed), (unknown, weights)):
         save_file(stored, path, metadata={"utaca.detector": json.dumps(keys)})
         with pytest.raises(UserError, match=r"^.*model.safetensors is not a detector of this version of utaca; .*$"):
             load(path)

@@ -36,9 +36,7 @@ def settings_of(path: str | Path) -> schema.DetectorSettings:
 
 def built(facts: Mapping[str, Any]) -> schema.DetectorSettings:
     """The settings among what a file says, :func:`about`; raises :class:`UserError` if they are of another version."""
-    # Files of earlier versions hold a setting ``target``, which only a removed decision rule used.
-    settings = {key: value for key, value in facts["settings"].items() if key != "target"}
-    return build(schema.DetectorSettings, settings)
+    return build(schema.DetectorSettings, facts["settings"])
 
 
 def no_detector(path: str | Path, error: Exception) -> UserError:
