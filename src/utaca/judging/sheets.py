@@ -74,7 +74,7 @@ Entry = TypeVar("Entry", Correction, HumanScore)
 
 
 def columns(kind: type[Entry]) -> list[str]:
-    """Columns of a sheet of :class:`Correction` or :class:`HumanScore`."""
+    """The columns of a sheet whose entries are of this ``kind``: the fields of the class but for ``where``."""
     return [field.name for field in fields(kind) if field.name != "where"]
 
 
@@ -103,7 +103,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
                 key = [getattr(entry, name) for name in kind.KEY]
                 first = entries.setdefault((entry.split, *key), entry)
                 if first is not entry:
-                    earlier = first.where.rpartition(", ")[2]
+                    earlier = first.where.rpartition(", ")[2]  # "row 2"
                     raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
@@ -115,7 +115,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
 
 
 def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Row]]:
-    """The entries of a sheet, each with its row among a split's uncorrected labels or a run's scores.
+    """Find the row of each entry of a sheet among ``rows``, a split's uncorrected labels or a run's scores.
 
     Raises :class:`UserError` if an entry matches none of the rows, or the row differs from what the person saw.
     """
@@ -141,7 +141,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
 
 def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """Replace ``labels`` of a split (schema "labels") by the persons' labels, if these differ; returns a new table.
+    """Replace a split's ``labels`` (schema "labels") where a person's label on the sheet differs; returns a new table.
 
     A changed token has the source "person" and a reason that names the annotator and the previous label. Raises
     :class:`UserError` as :func:`matched` does.
