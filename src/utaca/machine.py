@@ -56,7 +56,8 @@ def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
     The lock file is in ``folder``; closing the file or ending the process releases the lock. None if no GPU is free.
     """
     for place, name in enumerate(names):
-        file = (folder / f"utaca-{os.getuid()}-gpu-{re.sub(r'[^A-Za-z0-9-]', '', name)}.lock").open("a")
+        plain_name = re.sub(r"[^A-Za-z0-9-]", "", name)
+        file = (folder / f"utaca-{os.getuid()}-gpu-{plain_name}.lock").open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

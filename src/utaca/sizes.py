@@ -170,12 +170,13 @@ class Model:
         return 2 if is_bfloat16 else 4
 
     def memory_bytes(self, work: Work) -> int:
-        """Upper estimate of a job's main memory, in bytes."""
+        """Upper estimate of a job's main memory, in bytes: a process, the weights, a document, answers under way."""
         sizes = self.sizes
         item = self.item
         device = self.device
         m = self.reader.memory
         if m.prefill_budget == OWN:
+            # Documents are read under the budgets of the answers; the largest needs most.
             m = replace(m, prefill_budget=max(work.budgets, default=0))
         weights = self.parameters * item
         if device == "cpu" and item < 4:
@@ -186,6 +187,7 @@ class Model:
             # Each answer under way has a copy of the window.
             needed["cpu"] += sizes.cache_bytes(work.points * (m.n_local + m.block_size), item)
             if work.whole:
+                # The document is also read by full attention.
                 needed["cpu"] += whole_bytes(sizes, min(work.length, self.positions), item)
         return _PROCESS[device] + int(_SLACK * (weights + needed["cpu"]))
 

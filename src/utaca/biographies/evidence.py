@@ -182,7 +182,7 @@ def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """
     stops = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
     for stop in [*stops, end]:
-        first, stop = _stripped(text, start, stop)
+        first, _ = _stripped(text, start, stop)
         if first < stop:
             yield first, stop
         start = stop

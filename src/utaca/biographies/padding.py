@@ -69,7 +69,7 @@ class Padder:
         groups = _grouped(biography, rng)
         size = self._count(" ".join(groups))  # tokens of the biography
         slack = int(n_tokens * TOLERANCE)
-        # A set of tasks has documents of its own length, and no split.
+        # What an error advises to raise. A set of tasks has documents of its own length, and no split.
         key = f"scale.{biography['split']}.tokens" if biography["split"] in FACTS else "the set's length"
         if size > n_tokens:
             raise UserError(

@@ -121,20 +121,20 @@ def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[s
 
     The facts are ordered as in a life: from birth to work.
     """
-    left = sorted(facts, key=lambda fact: _ORDER.get(fact[0].lower(), _OTHERS_PLACE))
-    stated: list[tuple[str, dict[str, str]]] = []
+    remaining = sorted(facts, key=lambda fact: _ORDER.get(fact[0].lower(), _OTHERS_PLACE))
+    chosen: list[tuple[str, dict[str, str]]] = []
     texts = templates()
-    while left:
-        attribute, value = left.pop(0)
-        next_attribute, next_value = left[0] if left else ("", "")
+    while remaining:
+        attribute, value = remaining.pop(0)
+        next_attribute, next_value = remaining[0] if remaining else ("", "")
         pair = (attribute.lower(), next_attribute.lower())
         if pair in texts.pairs and rng.random() < 0.4:
-            left.pop(0)
-            stated.append((rng.choice(texts.pairs[pair]), {"first": value, "second": next_value}))
+            remaining.pop(0)
+            chosen.append((rng.choice(texts.pairs[pair]), {"first": value, "second": next_value}))
         else:
             wordings = texts.facts.get(attribute.lower(), texts.other)
-            stated.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
-    return stated
+            chosen.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
+    return chosen
 
 
 def _surname(person: str, facts: Sequence[Fact]) -> str:

@@ -259,8 +259,9 @@ class _Prose:
         return "".join(texts)
 
     def sentence(self, kind: str) -> str:
-        """Draw a sentence of this kind; in a paragraph, its two years are drawn for each sentence."""
+        """Draw a sentence of this kind, which begins with a capital."""
         if "year_a" in self.fixed:
+            # A paragraph's two years are drawn for each sentence.
             first = self.rng.randint(1150, 1960)
             self.fixed["year_a"] = str(first)
             self.fixed["year_b"] = str(first + self.rng.randint(4, 74))

@@ -98,16 +98,17 @@ class Sequences:
         """Pack the sequences ``indices`` [B], chained as in :meth:`padded`; [S, B] give S batches side by side."""
         padded = self.padded(indices, chain)  # [..., C, T]
         longest = padded.shape[-1]
-        length, order = (padded < self.n_tokens).sum(-1).sort(dim=-1, descending=True, stable=True)  # [..., C]
+        n_tokens = (padded < self.n_tokens).sum(-1)
+        length, order = n_tokens.sort(dim=-1, descending=True, stable=True)  # [..., C]
         longest_first = padded.gather(-2, order[..., None].expand_as(padded))
         # The number of sequences that have a token at each step, [T]; of batches side by side, in the fullest of them.
         has_token = length[..., None] > torch.arange(longest)
         sizes = has_token.sum(-2).view(-1, longest).amax(0)
-        # The step of each packed token [M], and the place of its sequence among the longest first.
+        # The step of each packed token [M], and the row of its sequence in ``longest_first``: 0, 1, ... in each step.
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
         first_of_step = sizes.cumsum(0) - sizes
-        place = torch.arange(len(step)) - first_of_step[step]
-        position = longest_first[..., place, step]
+        row = torch.arange(len(step)) - first_of_step[step]
+        position = longest_first[..., row, step]
         return Packed(
             self.signals[position],
             self.embedding[position].float(),

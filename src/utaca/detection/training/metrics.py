@@ -72,14 +72,14 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     labelled = label >= 0
     p = p[labelled].astype(np.float64)
     is_uncertain = label[labelled] != CORRECT
-    place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
-    tokens = np.bincount(place, minlength=BINS)
+    bin_of_token = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
+    n_tokens = np.bincount(bin_of_token, minlength=BINS)  # by bin, as all that follow
     # An empty bin has the gap NaN, which nansum leaves out.
     with np.errstate(invalid="ignore"):
-        share_uncertain = np.bincount(place, is_uncertain, minlength=BINS) / tokens
-        mean_p = np.bincount(place, p, minlength=BINS) / tokens
+        share_uncertain = np.bincount(bin_of_token, is_uncertain, minlength=BINS) / n_tokens
+        mean_p = np.bincount(bin_of_token, p, minlength=BINS) / n_tokens
         gaps = np.abs(share_uncertain - mean_p)
-    return _ratio(float(np.nansum(gaps * tokens)), int(tokens.sum()))
+    return _ratio(float(np.nansum(gaps * n_tokens)), int(n_tokens.sum()))
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:

@@ -99,10 +99,11 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
 def _labelled(
     tokens: Sequence[tuple[int, str]], consistent: set[int], abstained: set[int], reasons: Mapping[int, str]
 ) -> list[Labelled]:
-    """Label tokens by the characters (offsets in their text) ``consistent`` with the reference, and ``abstained``.
+    """Label tokens by two sets of characters: those ``consistent`` with the reference, and those in an abstention.
 
-    A token is unknown if one of its letters or digits is in an abstention, else correct if all of them are consistent.
-    A token without any gets the label of the token before it, or of the first token that has some.
+    Characters are offsets in the tokens' text; ``reasons`` has the reason by label. A token is unknown if one of its
+    letters or digits is in an abstention, else correct if all of them are consistent. A token without any gets the
+    label of the token before it, or of the first token that has some.
     """
     text = "".join(part for _, part in tokens)
     in_words = set(chain.from_iterable(places for _, places in _runs(text)))
@@ -194,22 +195,21 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     by commas, brackets and the like; the parts of a date are year, month and day.
     """
     expected = dates.expected(answer, attribute)
-    if expected is not None and not dates.dates(text) and dates.agreement(text, expected) > 0:
-        others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]
-        if all(word in dates.months() for word in others):  # A part of the date, and nothing else.
-            return set(range(len(text)))
+    is_date = expected is not None
+    if is_date and _is_part_of_date(text, expected):
+        return set(range(len(text)))
     runs = _runs(text)
     wanted = _runs(_in_the_form_of(text, answer, expected))
     right: set[int] = set()
     wrong_parts: set[int] = set()
-    for (run, places), wanted_run in _aligned(runs, wanted, in_turn=expected is not None):
+    for (run, places), wanted_run in _aligned(runs, wanted, word_by_word=is_date):
         # What identifies a part: of a date its place, otherwise the number of separators before it.
-        part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
+        part = places[0] if is_date else len(_ENCLOSING.findall(text[: places[0]]))
         if part in wrong_parts:
             continue
         n_right = Prefix.similarity(run, wanted_run)
         if n_right < len(run):
-            if expected is not None and wrong_parts:
+            if is_date and wrong_parts:
                 # After a wrong part of a date, the first digits of another part are right only by chance.
                 n_right = 0
             wrong_parts.add(part)
@@ -223,14 +223,22 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     return right - _denied(text, answer)
 
 
-def _aligned(runs: list[Run], wanted: list[Run], *, in_turn: bool) -> Iterator[tuple[Run, str]]:
-    """Pair the words of a text with words of the reference, by the longest common sequences; some have no partner.
+def _is_part_of_date(text: str, expected: dates.Date) -> bool:
+    """Whether a text names parts of a date, as month and year, all of them right, and nothing else."""
+    if dates.dates(text) or dates.agreement(text, expected) == 0:
+        return False
+    others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]
+    return all(word in dates.months() for word in others)
 
-    With ``in_turn``, texts of equally many words are paired word by word instead.
+
+def _aligned(runs: list[Run], wanted: list[Run], *, word_by_word: bool) -> Iterator[tuple[Run, str]]:
+    """Pair the words of a text with words of the reference, by their common sequences; some words have no partner.
+
+    With ``word_by_word``, the words of texts with equally many words are paired in their order instead.
     """
     words = [run for run, _ in runs]
     wanted_words = [run for run, _ in wanted]
-    if in_turn and len(runs) == len(wanted):
+    if word_by_word and len(runs) == len(wanted):
         yield from zip(runs, wanted_words, strict=True)
         return
     for operation, start, end, first, last in SequenceMatcher(None, words, wanted_words, autojunk=False).get_opcodes():
@@ -252,6 +260,15 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
             right = set()  # Function words that the two happen to share.
     if names.bare(answer) not in ("yes", "no"):
         right -= _denied(text, answer)
+    return right | _of_idle_words(text, runs, idle, right)
+
+
+def _of_idle_words(text: str, runs: list[Run], idle: set[str], right: set[int]) -> set[int]:
+    """Offsets of the ``idle`` words whose value is right; ``runs`` are the words of the text, ``right`` its offsets.
+
+    The value that a word belongs to is as for :func:`_supported`.
+    """
+    right_too: set[int] = set()
     # The number of each word's sentence.
     sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in runs]
     # Indices of the words that are values, and of those that assert nothing but are right already.
@@ -266,8 +283,8 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
         if nearest_first:
             _, places_of_value = runs[nearest_first[0]]
             if right.issuperset(places_of_value):
-                right.update(places)
-    return right
+                right_too.update(places)
+    return right_too
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:

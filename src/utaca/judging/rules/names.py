@@ -152,13 +152,15 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
         """The words of a name, or their stems in groups that are compared by stems."""
         return tuple(_tokens(text) if is_group(of, "of names") else map(stem, _tokens(text)))
 
+    # By group and canonical name: other forms of the name.
     same: dict[str, dict[str, list[str]]] = table()["same"]
     by_words: dict[tuple[str, ...], tuple[str, ...]] = {}
     groups = ["any", "place", of] if of == "university" else ["any", of]
-    for name in groups:
-        entries: Iterable[tuple[str, Sequence[str]]] = same.get(name, {}).items()
-        if name == "currency":
-            with_codes = [(title, [code]) for code, title in Locale.parse("en").currencies.items()]
+    for group_name in groups:
+        entries: Iterable[tuple[str, Sequence[str]]] = same.get(group_name, {}).items()
+        if group_name == "currency":
+            # The names of currencies, each with its code (EUR) as another form.
+            with_codes = [(name, [code]) for code, name in Locale.parse("en").currencies.items()]
             entries = [*with_codes, *entries]
         for canonical, variants in entries:
             words = split(canonical)
@@ -311,6 +313,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
     """
     words_of_name = frozenset(content(name, of))
     cues = _cues(of)
+    # The table's group "" lists words that say nothing of any thing, under an empty name.
     idle = _cues("")[frozenset()]
     stated = frozenset(content(text_words, of))
     if stated in cues:
@@ -320,6 +323,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
     for thing in named:
         if any(thing < longer for longer in named):
             continue
+        # The stated words that belong to the thing; those of them that are cues; and all others that say something.
         right = stated & (words_of_name | cues[thing])
         right_cues = right - words_of_name
         further = {word for word in stated - right if not is_plain(word, of) and word not in idle}

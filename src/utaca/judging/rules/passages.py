@@ -115,7 +115,7 @@ class _Text:
 
     def _named(self, sentence: Span, value: str, attribute: str) -> Iterator[Span]:
         """Yield the shortest passages of a sentence that the judge takes for a value, none within another."""
-        words = []  # their places, without punctuation and a possessive at the end
+        words = []  # the places of the words, without punctuation and a possessive at their end
         for match in _WORD.finditer(self._text, *sentence):
             without_end = _TRAILING.sub("", match[0])
             words.append((match.start(), match.start() + len(without_end)))
@@ -124,6 +124,7 @@ class _Text:
         kind = names.group(attribute)
         own_words = {*names.tokens(value, kind)} - names.listed("idle") - names.skipped(kind)
         accepted: list[Span] = []
+        # The shortest first, so that no longer passage around an accepted one is tried.
         for length in range(1, len(value.split()) + _MOST_FURTHER_WORDS + 1):
             for first in range(len(words) - length + 1):
                 start = words[first][0]
@@ -131,9 +132,9 @@ class _Text:
                 if start >= end or _overlaps((start, end), accepted):
                     continue
                 if self._is_form(self._text[start:end], value, attribute, own_words):
-                    whole = self._whole((start, end), value, attribute)
-                    if whole:
-                        accepted.append(whole)
+                    span = self._whole((start, end), value, attribute)
+                    if span is not None:
+                        accepted.append(span)
         yield from sorted(accepted)
 
     def _is_form(self, piece: str, value: str, attribute: str, own_words: set[str]) -> bool:
@@ -147,8 +148,8 @@ class _Text:
             ends = piece.split()[0], piece.split()[-1]
             if any(names.is_plain(word, kind) for word in ends) or len(names.bare(piece)) < _SHORTEST:
                 return False
-            initials = piece.replace(".", "").isupper() or value.replace(".", "").isupper()
-            if not initials and own_words.isdisjoint(names.tokens(piece, kind)):
+            may_be_initialism = piece.replace(".", "").isupper() or value.replace(".", "").isupper()
+            if not may_be_initialism and own_words.isdisjoint(names.tokens(piece, kind)):
                 return False
         words = {names.fold(word) for word in re.findall(r"\w+", piece)}
         if words <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
