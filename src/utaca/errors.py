@@ -15,7 +15,7 @@ class UserError(Exception):
 
 
 def whole(name: str, value: object) -> int:
-    """``value``, of any integer type, as an int; raises :class:`UserError` if it is not a whole number."""
+    """Convert a whole number of any integer type to an int; raises :class:`UserError`, with ``name``, for any other."""
     try:
         if isinstance(value, bool):
             raise TypeError

@@ -1,4 +1,4 @@
-"""The address that a server listens on, checked and taken before anything that takes long."""
+"""Check and take the address that a server listens on, before anything that takes long."""
 
 import errno
 import ipaddress

@@ -1,4 +1,4 @@
-"""Processors, memory, GPUs and disk of the machine; without heavy imports."""
+"""What this machine has and has free: processors, memory, GPUs and disk; without heavy imports."""
 
 import ctypes
 import fcntl

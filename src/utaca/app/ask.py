@@ -78,11 +78,16 @@ def ask(
         tell(_in_words(generation, choice))
     if page:
         names = ", ".join("standard input" if file == documents.STDIN else Path(file).name for file in files)
-        try:
-            page.write_text(page_of(names, question, text, reader, generation, choice), encoding="ascii")
-        except OSError as error:
-            raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
-        tell(f"Token by token: {page}")
+        _save_page(page, page_of(names, question, text, reader, generation, choice))
+
+
+def _save_page(page: Path, html: str) -> None:
+    """Write the page of an answer to a file, and name the file to the user; raises :class:`UserError` on failure."""
+    try:
+        page.write_text(html, encoding="ascii")
+    except OSError as error:
+        raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
+    tell(f"Token by token: {page}")
 
 
 def _totals(

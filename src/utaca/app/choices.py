@@ -111,7 +111,7 @@ def _preferred(reader: Reader) -> str:
 
 
 def _parsed(text: object) -> TriggerSetting:
-    """A trigger as a user writes it; raises :class:`UserError` if it is none."""
+    """Parse a trigger that a user wrote; raises :class:`UserError` if it is not a trigger."""
     if not isinstance(text, str):
         raise UserError(f"trigger must be a text, as margin, not {text!r}")
     try:
@@ -183,7 +183,7 @@ _loaded = cache(load)
 
 
 def _at_least_one(name: str, value: object) -> int:
-    """A whole number of at least 1 that a user gave for ``name``; raises :class:`UserError` if it is none."""
+    """The number that a user gave for ``name``; raises :class:`UserError` unless it is whole and at least 1."""
     number = whole(name, value)
     if number < 1:
         raise UserError(f"{name} must be at least 1, not {number}")

@@ -354,6 +354,7 @@ class _Page:
         elif tag == "optgroup":
             self._text(f"{attributes.get('label') or ''}\n", replace(style, space="lines"))
         elif tag == "math" and not style.formula:
+            # In TeX if the page has that, else as the text of its parts, which lacks the layout.
             formula = attributes.get("alttext") or _tex(node)
             self._text(formula, style)
             self._formulas += style.shown and not formula
@@ -361,6 +362,7 @@ class _Page:
         elif tag == "template":
             inner = list(chain.from_iterable(map(_children, node.template_fragments())))
         elif tag == "iframe" and attributes.get("srcdoc"):
+            # A page within the page.
             return [self._root(attributes["srcdoc"])], style
         elif tag in _FALLBACKS:
             has_source = attributes.get("src") or attributes.get("data")
@@ -524,7 +526,7 @@ def _nested(rule: Any) -> list[Any]:
 
 
 def _applies_within(rule: Any) -> bool:
-    """Whether the rules in an at-rule apply: a layer's do, and those that ask for what browsers can."""
+    """Whether the rules in an at-rule apply: in @media if the query is true; in @layer and @supports unless negated."""
     asked = tinycss2.serialize(rule.prelude)
     if rule.lower_at_keyword == "media":
         return _is_screen(asked)

@@ -146,7 +146,8 @@ class TokenReader:
 
         To find the layer, the step's pass is run again.
         """
-        layer = self._reader.first_not_finite(lambda: step.state.run([step.state.plan(step.tokens, step.budget)]))
+        state = step.state
+        layer = self._reader.first_not_finite(lambda: state.run([state.plan(step.tokens, step.budget)]))
         trace = self._generation.trace
         raise NotFiniteError(
             f"reader {self._reader.settings.name} gave logits that are not finite at step {len(trace)} of an "

@@ -121,8 +121,9 @@ def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
             "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
         )
-    broken = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
-    if isinstance(getattr(fault.__cause__, "__cause__", None), broken):
+    # The openai client wraps the error of its HTTP client, which wraps aiohttp's.
+    broken_off = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
+    if isinstance(getattr(fault.__cause__, "__cause__", None), broken_off):
         return f"{where(endpoint)} breaks off its answers; see its log, or that of a proxy before it"
     return f"{where(endpoint)} cannot be reached; start the server or correct base_url"
 

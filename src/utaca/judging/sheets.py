@@ -6,7 +6,7 @@ made for another run is refused.
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -79,32 +79,16 @@ def columns(kind: type[Entry]) -> list[str]:
 
 
 def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
-    """Read the entries of a sheet; raises :class:`UserError` naming the first faulty row or the missing column."""
+    """Read the entries of a sheet; raises :class:`UserError` that names the first faulty row or the missing column."""
     entries: dict[tuple[Any, ...], Entry] = {}
-    wanted = columns(kind)
     try:
-        with opened(path, "export it from the review page again, or move it away", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            header = reader.fieldnames or []
-            missing = [name for name in wanted if name not in header]
-            if missing:
-                raise UserError(
-                    f"{path} has no column {missing[0]}; it needs {', '.join(wanted)}, separated by commas, as the "
-                    "review page exports them"
-                )
-            # Rows are numbered as spreadsheets do: the header is row 1.
-            for number, row in enumerate(reader, start=2):
-                where = f"{path}, row {number}"
-                if None in row or None in row.values():
-                    raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
-                # The page puts an apostrophe before text that begins with one, or that looks like a formula.
-                cells = {name: row[name].removeprefix("'") for name in wanted}
-                entry = kind(where=where, **cells)
-                key = [getattr(entry, name) for name in kind.KEY]
-                first = entries.setdefault((entry.split, *key), entry)
-                if first is not entry:
-                    earlier = first.where.rpartition(", ")[2]  # "row 2"
-                    raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
+        for where, cells in _rows(path, columns(kind)):
+            entry = kind(where=where, **cells)
+            key = [getattr(entry, name) for name in kind.KEY]
+            first = entries.setdefault((entry.split, *key), entry)
+            if first is not entry:
+                earlier = first.where.rpartition(", ")[2]  # "row 2"
+                raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
@@ -112,6 +96,29 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
         cell = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
         raise UserError(f"{where} has {cell}; correct it, or export the sheet again") from None
     return list(entries.values())
+
+
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows of a CSV file: where each is, for messages, and its cells in the ``wanted`` columns.
+
+    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is no CSV.
+    """
+    with opened(path, "export it from the review page again, or move it away", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        header = reader.fieldnames or []
+        missing = [name for name in wanted if name not in header]
+        if missing:
+            raise UserError(
+                f"{path} has no column {missing[0]}; it needs {', '.join(wanted)}, separated by commas, as the "
+                "review page exports them"
+            )
+        # Rows are numbered as spreadsheets do: the header is row 1.
+        for number, row in enumerate(reader, start=2):
+            where = f"{path}, row {number}"
+            if None in row or None in row.values():
+                raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
+            # The page puts an apostrophe before text that begins with one, or that looks like a formula.
+            yield where, {name: row[name].removeprefix("'") for name in wanted}
 
 
 def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Row]]:

@@ -90,7 +90,7 @@ def label_traces(
             )
         if name not in by_id:
             raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
-        judged += _judged(answer, trace, by_id[name], decode, texts)
+        judged += _judged_tokens(answer, trace, by_id[name], decode, texts)
 
     if texts:
         # The number distinguishes the texts of a document.
@@ -104,10 +104,10 @@ def label_traces(
     return pa.Table.from_pylist([token.row for token in judged], schema=SCHEMAS["trace_labels"])
 
 
-def _judged(
+def _judged_tokens(
     answer: Row, trace: Sequence[Row], document: Row, decode: Callable[[Sequence[int]], str], texts: _Texts
 ) -> Iterator[_Judged]:
-    """The judged tokens of an answer; adds to ``texts`` those that they must be labelled in.
+    """Yield the judged tokens of an answer; adds the texts in which they must be labelled to ``texts``.
 
     ``trace`` are the answer's rows of schema "traces" in the order of their steps.
     """

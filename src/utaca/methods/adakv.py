@@ -36,8 +36,10 @@ class AdaKV(SnapKV):
         """As for :class:`SnapKV`; heads keep different numbers of tokens."""
         votes = self.votes(query, keys, scaling)
         n_heads, n_candidates = votes.shape
-        even = self.budget - query.shape[2]  # The window's tokens, which all heads keep, count into the budget.
+        # An even share of the budget, without the window's tokens, which all heads keep.
+        even = self.budget - query.shape[2]
         if self.safeguard == "least":
+            # The tokens that a head keeps in any case.
             safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[2]))
             votes = votes.scatter(1, safe, torch.inf)
         # How many of the layer's best votes are each head's.

@@ -70,6 +70,7 @@ class Scores:
 
         Passes are added in the order of the text.
         """
+        # As many as the pass has tokens; one fewer at the end of the text, whose last token has no follower.
         followers = self._tokens[len(self.numbers) + 1 :][: len(hidden)]
         for first in range(0, len(followers), ROWS):
             scored = followers[first : first + ROWS, None]

@@ -1,4 +1,4 @@
-"""The server: routes, errors, metrics, and how it ends."""
+"""The HTTP server: its routes, its errors, and how it starts and ends."""
 
 import asyncio
 import hmac

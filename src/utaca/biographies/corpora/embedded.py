@@ -114,15 +114,16 @@ class _Prose:
         self.rng = rng
         self.about_people = about_people
         self.words = read("biographies/vocabulary.yaml", Vocabulary)
-        known, self.phrase = domain_and_phrase(topic)
-        self.domain = self.words.domains[known or rng.choice(DOMAINS)]
+        domain, self.phrase = domain_and_phrase(topic)
+        # The words of the topic's domain, or of any domain for an unknown topic.
+        self.domain = self.words.domains[domain or rng.choice(DOMAINS)]
         self.fixed: dict[str, str] = {}
         # Places, countries and people that an article mentions repeatedly.
         self.places = [self._place() for _ in range(14)]
         self.countries = [self._country() for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
         self.decks: dict[str, list[int]] = {}
-        # What draws the text of each slot.
+        # The function that draws the text of each slot, by the slot's name.
         self.draws: dict[str, Callable[[], str]] = {}
         for slot, words in (self.words.slots | self.domain).items():
             self.draws[slot] = partial(rng.choice, words)

@@ -106,10 +106,7 @@ def train(
     }
     if initial:
         facts["warm_start"] = True
-    for name, data in (("train", train), ("validation", validation)):
-        facts[f"{name}_trajectories"] = len(data)
-        facts[f"{name}_tokens"] = data.n_tokens
-        facts[f"{name}_failed"] = data.n_failed
+    facts |= _counts(train=train, validation=validation)
     course = _Course(network, validation, seeds, facts)
     if initial:
         course.evaluate(0, [math.nan] * len(seeds), 0.0)
@@ -121,8 +118,8 @@ def train(
         batch = train.batch(order[:, done - 1], settings.chain)
         logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
         if settings.kind == "evidential":
-            passes = (done - 1) * BATCH // len(train)
-            loss = evidential(logits, batch.label, weights, passes)
+            n_passes = (done - 1) * BATCH // len(train)  # complete ones, over the training set
+            loss = evidential(logits, batch.label, weights, n_passes)
         else:
             loss = cross_entropy(logits, batch.label, weights)
         optimiser.zero_grad()
@@ -140,6 +137,16 @@ def train(
         _set_thresholds(detector, validation)
     _add_distrust(course.best, train=train, validation=validation)
     return list(zip(course.best, course.curves, strict=True))
+
+
+def _counts(**sets: Sequences) -> dict[str, int]:
+    """Facts on each set by its name: how many trajectories and tokens it has, and on how many the labeller failed."""
+    counts = {}
+    for name, data in sets.items():
+        counts[f"{name}_trajectories"] = len(data)
+        counts[f"{name}_tokens"] = data.n_tokens
+        counts[f"{name}_failed"] = data.n_failed
+    return counts
 
 
 class _Course:

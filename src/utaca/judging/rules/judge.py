@@ -280,12 +280,7 @@ class _Names:
         ``windows`` are those of the parts of the right value, and one of the end of its region; ``name`` has the
         reference's words.
         """
-        separators = {"or", "and", STOP, BRACKET, BREAK}
-        if names.is_group(self.kind, "with commas inside"):
-            separators -= {BREAK}
-        bounds = [-1, *(place for place, word in enumerate(words) if word in separators), len(words)]
-        # Of each piece between separators the index of the first word, and that after its last word.
-        pieces = [(before + 1, end) for before, end in pairwise(bounds) if end > before + 1]
+        pieces = self._pieces(words)
 
         def has_the_value(begin: int, end: int) -> bool:
             return any(first < end and begin <= last for first, last in windows)
@@ -302,7 +297,7 @@ class _Names:
                 listed.append(piece)
         first = listed.index(right[0])
         last = listed.index(right[-1])
-        # If words of a sentence stand before the value, no list leads up to it.
+        # If words of a sentence stand before the value in its piece ("He studied at MIT"), no list leads up to it.
         start = right[0][0]
         previous = words[start - 1] if start else ""
         idle = {"the", "a", "an"} if previous == BREAK else names.skipped(self.kind)
@@ -315,6 +310,14 @@ class _Names:
         before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first])))
         after = takewhile(bool, map(other_value, listed[last + 1 :]))
         return len({*before, *after})
+
+    def _pieces(self, words: list[str]) -> list[tuple[int, int]]:
+        """Split words at what separates the values of a list; returns the indices [begin, end) of pieces with words."""
+        separators = {"or", "and", STOP, BRACKET, BREAK}
+        if names.is_group(self.kind, "with commas inside"):
+            separators -= {BREAK}
+        bounds = [-1, *(place for place, word in enumerate(words) if word in separators), len(words)]
+        return [(before + 1, end) for before, end in pairwise(bounds) if end > before + 1]
 
     def _other_value(self, words: list[str], piece: tuple[int, int], name: Sequence[str]) -> tuple[str, ...]:
         """The words of another value than ``name`` in a piece of a list, words [begin, end); empty if it has none."""
