@@ -99,6 +99,7 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
         return share, _reason(share, "the same value", "part of the value", "another value")
     _, _, person = question.partition(f"{attribute} of ")
     question_words = frozenset([*names.words(person), *names.tokens(attribute, kind)])
+    # A timezone is compared by its words (Europe/Paris); other names may stand with a year that is no part of them.
     text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
     return _Names(kind, question_words).agreement(text, reference)
 

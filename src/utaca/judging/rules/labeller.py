@@ -179,7 +179,7 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
 
 
 def _subject_fault(person: str, attribute: str, prediction: str) -> str:
-    """What a pattern sentence is wrongly about, "about another person" or attribute; "" if it is right or no such."""
+    """The reason "about another attribute" or "about another person" if a pattern sentence is; "" for all others."""
     match = re.match(rf"\s*The ({re.escape(attribute)}|.+?) of (.+?) is\b", prediction, re.IGNORECASE)
     if match is None:
         return ""
@@ -264,8 +264,9 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
 
 
 def _of_idle_words(text: str, runs: list[Run], idle: set[str], right: set[int]) -> set[int]:
-    """Offsets of the ``idle`` words whose value is right; ``runs`` are the words of the text, ``right`` its offsets.
+    """Offsets of the ``idle`` words whose value is right.
 
+    ``runs`` are the words of the text, ``right`` the offsets of the characters that are right without these words.
     The value that a word belongs to is as for :func:`_supported`.
     """
     right_too: set[int] = set()
