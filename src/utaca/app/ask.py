@@ -150,6 +150,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "budget": budget,
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
+        "drafts": choice.options["drafts"],
         "detector": "",
         "seed": None,
         "question": question,
