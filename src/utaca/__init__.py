@@ -29,6 +29,7 @@ __all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use (PEP 562)."""
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"utaca.{module}"), "load" if name == "load_detector" else name)

@@ -30,6 +30,7 @@ class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
     """YAML loader that leaves every scalar a text ("on" is a word) and refuses a key that comes twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[str, Any]:
+        """The dict of a YAML mapping; raises yaml.MarkedYAMLError if a key comes twice."""
         keys: list[Any] = []
         for key, _ in node.value:
             keys.append(self.construct_object(key))
@@ -39,6 +40,7 @@ class _Loader(getattr(yaml, "CBaseLoader", yaml.BaseLoader)):
 
 
 def _lines(held: Any) -> Any:
+    """The lines of a text, without comments and empty lines; anything but a text as it is."""
     if not isinstance(held, str):
         return held
     lines = (line.strip() for line in held.splitlines())
@@ -65,9 +67,10 @@ Sentence = Annotated[str, AfterValidator(_sentence)]
 def slots(
     others: str = "", once: str = "", some: str = "", capitals: bool = False, choices: bool = False
 ) -> AfterValidator:
-    """A check of texts with slots ``{NAME}``; the arguments are names, separated by blanks.
+    """Make a check of texts with slots ``{NAME}``: a pydantic validator that refuses a text with wrong slots.
 
-    Each name of ``once`` must occur exactly once, one name of ``some`` at least; names of ``others`` may occur. With
+    ``others``, ``once`` and ``some`` are names of slots, separated by blanks. Each name of ``once`` must occur exactly
+    once, and at least one of the names of ``some``; names of ``others`` may occur; other names may not. With
     ``capitals``, a name may begin with a capital; with ``choices``, a slot may offer two words, as ``{was|were}``.
     """
     once_names = once.split()
@@ -75,14 +78,20 @@ def slots(
     names = {*others.split(), *once_names, *some_names}
 
     def check(text: str) -> str:
-        held = [name[:1].lower() + name[1:] if capitals else name for name in _SLOT.findall(text)]
-        if unknown := [name for name in held if name not in names and not (choices and name.count("|") == 1)]:
-            raise ValueError(f"{{{unknown[0]}}} is no slot; use {_listed(sorted(names))}")
+        """Return the text if its slots are right; else raise ValueError, which says what is wrong."""
+        used = _SLOT.findall(text)
+        if capitals:
+            used = [name[:1].lower() + name[1:] for name in used]
+        for name in used:
+            is_choice = choices and name.count("|") == 1
+            if name not in names and not is_choice:
+                raise ValueError(f"{{{name}}} is no slot; use {_listed(sorted(names))}")
         if re.search(r"[{}]", _SLOT.sub("", text)):
             raise ValueError("a brace has no partner")
-        if wrong := [name for name in once_names if held.count(name) != 1]:
-            raise ValueError(f"it has {{{wrong[0]}}} {held.count(wrong[0])} times, not once")
-        if some_names and not set(held) & set(some_names):
+        for name in once_names:
+            if used.count(name) != 1:
+                raise ValueError(f"it has {{{name}}} {used.count(name)} times, not once")
+        if some_names and not set(used) & set(some_names):
             raise ValueError(f"it has none of {_listed(some_names)}")
         return text
 
@@ -101,7 +110,10 @@ def root() -> Path:
 
 @cache
 def read(name: str, kind: type[DataFileType]) -> DataFileType:
-    """Content of the file ``data/NAME``; :mod:`utaca.runs.code_digest` finds ``name`` in the module that reads it.
+    """Read the file ``data/NAME`` into an object of the class ``kind``.
+
+    Callers write ``name`` as a literal, because :mod:`utaca.runs.code_digest` looks for it in the code, to make the
+    file a part of the code's digest.
 
     Raises:
         UserError: the file is missing, or not YAML, or not of this ``kind``; names the file and the line or key.
@@ -122,7 +134,8 @@ def read(name: str, kind: type[DataFileType]) -> DataFileType:
 def _fault(error: ValidationError) -> str:
     """The first fault: the key, the number and text of the entry under that key, and what is wrong."""
     fault = error.errors()[0]
-    place = " > ".join(f"entry {part + 1}" if isinstance(part, int) else part for part in fault["loc"])
+    parts = [f"entry {part + 1}" if isinstance(part, int) else part for part in fault["loc"]]
+    place = " > ".join(parts)
     entry = f" {fault['input']!r}" if isinstance(fault["input"], str) else ""
     return f"{place or 'the whole'}{entry}: {fault['msg'].removeprefix('Value error, ')}"
 
@@ -137,5 +150,5 @@ def sha256(path: Path) -> str:
 
 def shipped(path: str, root: Path) -> str:
     """``path``, made absolute if the checkout ``root`` has it and the working directory does not; else unchanged."""
-    held = path and not os.path.exists(path) and os.path.exists(root / path)
-    return str(root / path) if held else path
+    is_shipped = path and not os.path.exists(path) and os.path.exists(root / path)
+    return str(root / path) if is_shipped else path

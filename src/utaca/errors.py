@@ -1,4 +1,4 @@
-"""The one exception that a user may see: a sentence that names the fault and how to mend it."""
+"""The one exception that a user may see, a sentence that names the fault and what to do; checks that raise it."""
 
 import inspect
 import operator
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 class UserError(Exception):
     """A mistake in what the user supplied (config, file, model, endpoint).
 
-    The message is one clear sentence naming the file, key or endpoint and the mend. Entry points
-    print it without a traceback and exit with status 1.
+    The message is one clear sentence that names the file, key or endpoint at fault and says what to do. Entry points
+    print it without a traceback and end with an error status.
     """
 
 
 def whole(name: str, value: object) -> int:
-    """``value``, of any integer type, as an int; raises :class:`UserError` if it is not a whole number."""
+    """Convert a whole number of any integer type to an int; raises :class:`UserError`, with ``name``, for any other."""
     try:
         if isinstance(value, bool):
             raise TypeError
@@ -25,24 +25,27 @@ def whole(name: str, value: object) -> int:
 
 
 @contextmanager
-def in_a_sentence(sentence: str, mend: str) -> Iterator[None]:
-    """Turn any error in the block into a :class:`UserError`: the sentence, the first words of the cause, the mend.
+def in_a_sentence(sentence: str, advice: str) -> Iterator[None]:
+    """Turn any error in the block into a :class:`UserError`: "``sentence`` (class and words of the error); ``advice``".
 
-    The libraries that read a model's files raise errors of every class.
+    If memory was lacking, or the user may not read the file, other advice takes the place of ``advice``. Errors of
+    every class are caught, because the libraries that read a model's files raise such.
     """
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        full = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"  # torch's
-        mend = "free memory, or use a smaller model" if full else mend
-        mend = "let this user read it" if isinstance(error, PermissionError) else mend
-        raise UserError(f"{sentence} ({cause(error)}); {mend}") from error
+        # The second is PyTorch's, which is not imported here.
+        if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+            advice = "free memory, or use a smaller model"
+        elif isinstance(error, PermissionError):
+            advice = "let this user read it"
+        raise UserError(f"{sentence} ({cause(error)}); {advice}") from error
 
 
 def cause(error: Exception) -> str:
-    """An error's class and first words."""
+    """An error in a line: its class, and its message up to 200 characters."""
     words = " ".join(str(error).split())
     return f"{type(error).__name__}: {words[:200]}" if words else type(error).__name__
 
@@ -59,13 +62,19 @@ def check_takes(function: Callable[..., object], name: str, *arguments: str) -> 
 
 
 def check_overrides(kind: type) -> None:
-    """Raise :class:`UserError` if a method of a class cannot be called as the one that it overrides."""
-    for name, own in vars(kind).items():
-        if name.startswith("_") or not inspect.isfunction(own):
+    """Raise :class:`UserError` if a public method of a class cannot be called as the one that it overrides.
+
+    It must take the positional arguments, those without a default, of the method of the nearest base class.
+    """
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    for name, method in vars(kind).items():
+        if name.startswith("_") or not inspect.isfunction(method):
             continue
-        overridden = next((vars(base)[name] for base in kind.__mro__[1:] if name in vars(base)), None)
-        if inspect.isfunction(overridden):
-            positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-            parameters = inspect.signature(overridden).parameters.values()
-            taken = [one.name for one in parameters if one.kind in positional and one.default is one.empty]
-            check_takes(own, f"{kind.__name__}.{name}", *taken)
+        inherited = [vars(base)[name] for base in kind.__mro__[1:] if name in vars(base)]
+        if not inherited or not inspect.isfunction(inherited[0]):
+            continue
+        arguments = []
+        for parameter in inspect.signature(inherited[0]).parameters.values():
+            if parameter.kind in positional and parameter.default is parameter.empty:
+                arguments.append(parameter.name)
+        check_takes(method, f"{kind.__name__}.{name}", *arguments)

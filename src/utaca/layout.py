@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Layout:
-    """Initial tokens, blocks and local window, by position alone.
+    """Partition of a text by token positions: initial tokens, blocks and local window.
 
     The first ``n_init`` tokens are always attended to. The tokens after them form blocks of ``block_size``. A token
     also attends to its local window: the last ``n_local`` tokens, itself included, and back to the nearest block edge.
@@ -35,10 +35,13 @@ class Layout:
         return self.n_init + block * self.block_size
 
     def n_far(self, position: int) -> int:
-        """Number of blocks that are far for the token at ``position``; they are the first ones."""
+        """Number of blocks that are far for the token at ``position``: all that end before its ``n_local`` tokens."""
         return self.blocks(position + 1 - self.n_local)
 
     def window_start(self, position: int) -> int:
-        """Position of the first token in the window of the token at ``position``; 0 if no block is far."""
+        """Position of the first token in the window of the token at ``position``; 0 if no block is far.
+
+        The far blocks are the first ones, so the window begins where the last of them ends.
+        """
         n_far = self.n_far(position)
         return self.first_token(n_far) if n_far else 0

@@ -1,9 +1,10 @@
-"""The address that a server listens on, checked and taken before anything that takes long."""
+"""Check and take the address that a server listens on, before anything that takes long."""
 
 import errno
 import ipaddress
 import os
 import socket
+from typing import Any
 
 from utaca.errors import UserError
 
@@ -22,10 +23,11 @@ def url(host: str, port: int) -> str:
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets that hold ``port`` of every address that ``host`` names; port 0 is a free one, the same for all.
+    """Bind a socket to ``port`` of each address that ``host`` names, and return the sockets.
 
-    Nothing reaches them before the server listens on them. Raises :class:`UserError`, naming ``--host`` or ``--port``,
-    if the address is empty, unknown, of another machine, or in use.
+    Port 0 means a free port, the same for all addresses. Nobody can connect before the server listens on the sockets.
+    Raises :class:`UserError`, naming ``--host`` or ``--port``, if ``host`` is empty, unknown or of another machine, or
+    if the port is in use.
     """
     if not host.strip():
         # The system takes an empty name for every address, which would open the server to all.
@@ -37,32 +39,38 @@ def bound(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     for family, kind, protocol, _, address in dict.fromkeys(found):
         try:
-            each = socket.socket(family, kind, protocol)
+            unbound = socket.socket(family, kind, protocol)
         except OSError:  # this machine has no IPv6
             continue
+        # A free port that the system chose for the first address serves the others too.
+        shared_port = sockets[0].getsockname()[1] if sockets else port
         try:
-            if os.name == "posix":
-                # The port of a server that has just ended is free.
-                each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                each.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            shared = sockets[0].getsockname()[1] if sockets else port
-            each.bind((address[0], shared, *address[2:]))
+            _bind(unbound, (address[0], shared_port, *address[2:]))
         except OSError as error:
-            each.close()
+            unbound.close()
             if sockets and error.errno == errno.EADDRNOTAVAIL:
-                continue
+                continue  # An address of a name that has others, as IPv6 where it is switched off.
             for other in sockets:
                 other.close()
             raise UserError(refused(host, port, error)) from error
-        sockets.append(each)
+        sockets.append(unbound)
     if not sockets:
         raise UserError(f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0")
     return sockets
 
 
+def _bind(unbound: socket.socket, address: tuple[Any, ...]) -> None:
+    """Bind a socket to an address in the form of the socket's family; raises OSError if that is refused."""
+    if os.name == "posix":
+        # The port of a server that has just ended is free.
+        unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if unbound.family == socket.AF_INET6:
+        unbound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    unbound.bind(address)
+
+
 def refused(host: str, port: int, error: OSError) -> str:
-    """Why an address cannot be taken, and what to do."""
+    """A sentence for the user: why ``error`` kept a socket from the address, and what to do."""
     if error.errno == errno.EADDRINUSE:
         return f"port {port} is in use; choose another with --port, or 0 for a free one"
     if error.errno in (errno.EACCES, errno.EPERM):

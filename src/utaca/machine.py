@@ -1,4 +1,4 @@
-"""Processors, memory, GPUs and disk of the machine; without heavy imports."""
+"""What this machine has and has free: processors, memory, GPUs and disk; without heavy imports."""
 
 import ctypes
 import fcntl
@@ -20,14 +20,16 @@ _LIMITS = (
     ("^0::/(.*)$", "", "max", "current", "inactive_file"),
     (r"^\d+:(?:.*,)?memory(?:,.*)?:/(.*)$", "memory", "limit_in_bytes", "usage_in_bytes", "total_inactive_file"),
 )
-"""For cgroup v2 and v1: line of a process's group, folder, files of limit and use, and the name of the files' cache."""
+"""For cgroup v2 and v1: the line of :data:`_GROUP` that names this process's group; the folder of memory's groups; in a
+group's folder, the files ``memory.NAME`` of limit and use; and the row of ``memory.stat`` that counts cached files."""
 
 CPUINFO = Path("/proc/cpuinfo")
 """What Linux says of the processor."""
 
 
 def gpus(devices: Path = Path("/dev")) -> int:
-    """Number of NVIDIA GPUs that this process may use, by their files or, under WSL2, which has none, by nvidia-smi."""
+    """Number of NVIDIA GPUs that this process may use: those of the machine that CUDA_VISIBLE_DEVICES does not hide."""
+    # WSL2 has no files for its GPUs, so nvidia-smi lists them.
     present = list(devices.glob("nvidia[0-9]*")) or _gpus_have("name")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -38,9 +40,14 @@ def gpus(devices: Path = Path("/dev")) -> int:
 
 
 def visible_gpus(number: int) -> list[str]:
-    """Names of the ``number`` GPUs that CUDA shows to this process, in CUDA's order, as in CUDA_VISIBLE_DEVICES."""
+    """Names of the ``number`` GPUs that CUDA shows to this process, in CUDA's order, as in CUDA_VISIBLE_DEVICES.
+
+    Without this variable they are their indices: "0", "1", ...
+    """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return [str(index) for index in range(number)] if visible is None else visible.split(",")[:number]
+    if visible is None:
+        return [str(index) for index in range(number)]
+    return visible.split(",")[:number]
 
 
 def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
@@ -49,7 +56,8 @@ def take_gpu(names: Sequence[str], folder: Path) -> tuple[int, IO[str]] | None:
     The lock file is in ``folder``; closing the file or ending the process releases the lock. None if no GPU is free.
     """
     for place, name in enumerate(names):
-        file = (folder / f"utaca-{os.getuid()}-gpu-{re.sub(r'[^A-Za-z0-9-]', '', name)}.lock").open("a")
+        plain_name = re.sub(r"[^A-Za-z0-9-]", "", name)
+        file = (folder / f"utaca-{os.getuid()}-gpu-{plain_name}.lock").open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -65,26 +73,36 @@ def promised_gpu() -> bool:
 
 
 def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes of main memory that this process may still allocate within its container and its job; None if unknown."""
+    """Bytes of main memory that this process may still allocate; None if unknown.
+
+    That is the least of what the machine has free and of what the control groups leave that limit this process: its
+    job's and its container's.
+    """
     about = meminfo.read_text() if meminfo.is_file() else ""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB", about, re.MULTILINE)
-    free = [int(found[1]) * 1024] if found else []
-    for line, folder, *names, cache in _LIMITS:
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", about, re.MULTILINE)
+    free = [int(available[1]) * 1024] if available else []
+    group_lines = _GROUP.read_text() if _GROUP.is_file() else ""
+    for line, folder, limit_name, used_name, cache in _LIMITS:
         # Slurm and systemd set a job's limit on a group within the container's.
-        own = re.search(line, _GROUP.read_text(), re.MULTILINE) if _GROUP.is_file() else None
+        own = re.search(line, group_lines, re.MULTILINE)
         innermost = groups / folder / (own[1] if own else "")
         for group in (innermost, *innermost.parents):
-            limit, used, kinds = (group / f"memory.{name}" for name in (*names, "stat"))
+            limit = group / f"memory.{limit_name}"
+            used = group / f"memory.{used_name}"
+            kinds = group / "memory.stat"
+            # A group without a limit has no file of it, or one that says "max".
             if all(file.is_file() for file in (limit, used, kinds)) and limit.read_text().strip().isdigit():
                 # The cache of files counts as used, but the system frees it on demand.
-                cached = re.search(rf"^{cache} (\d+)", kinds.read_text(), re.MULTILINE)
-                free.append(int(limit.read_text()) - int(used.read_text()) + (int(cached[1]) if cached else 0))
+                found = re.search(rf"^{cache} (\d+)", kinds.read_text(), re.MULTILINE)
+                cached = int(found[1]) if found else 0
+                free.append(int(limit.read_text()) - int(used.read_text()) + cached)
     return max(0, min(free)) if free else None
 
 
 def free_gpu_memory() -> int | None:
-    """Largest free memory of any GPU, in bytes; None if unknown."""
-    return max((int(size) * 2**20 for size in _gpus_have("memory.free") if size.isdigit()), default=None)
+    """Bytes that are free on the GPU with most free memory; None if unknown."""
+    mebibytes = [int(size) for size in _gpus_have("memory.free") if size.isdigit()]
+    return max(mebibytes) * 2**20 if mebibytes else None
 
 
 def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
@@ -94,7 +112,10 @@ def gpu_names(driver: Path = Path("/proc/driver/nvidia/gpus")) -> list[str]:
 
 
 def _gpus_have(field: str) -> list[str]:
-    """A field of each GPU, from nvidia-smi so that this process opens no GPU; empty if there is none."""
+    """The values of a ``field`` of nvidia-smi, one for each GPU; empty if there is no GPU or no nvidia-smi.
+
+    nvidia-smi is asked, and not PyTorch, so that this process opens no GPU.
+    """
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30)
@@ -106,8 +127,9 @@ def _gpus_have(field: str) -> list[str]:
 def keep_freed_memory() -> None:
     """Have glibc keep the memory that this process frees; do nothing with another C library.
 
-    By default each large tensor is mapped and unmapped anew and its pages are cleared again; prefill and training on
-    the CPU then take up to twice as long. Fragmentation makes the kept memory grow: see :func:`return_freed_memory`.
+    By default glibc maps memory for each large tensor and unmaps it afterwards, so that the system clears the pages
+    each time; prefill and training on the CPU then take up to twice as long. Fragmentation makes the kept memory grow:
+    see :func:`return_freed_memory`.
     """
     trim_threshold = -1
     mmap_threshold = -3
@@ -128,18 +150,21 @@ def gib(size: float) -> str:
 
 def free_disk(folder: Path) -> int:
     """Free bytes on the disk of a folder, which need not exist yet."""
-    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(there).free
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
 
 
-def check_room(folder: Path, size: float, what: str, mend: str) -> None:
-    """Raise :class:`UserError` if a folder's disk lacks ``size`` free bytes; ``what`` and ``mend`` frame the error."""
+def check_room(folder: Path, size: float, what: str, advice: str) -> None:
+    """Raise :class:`UserError` if a folder's disk lacks ``size`` free bytes.
+
+    The error is "``what`` SIZE, but SIZE are free in FOLDER; ``advice``."; ``what`` ends in a verb ("it takes").
+    """
     if size > free_disk(folder):
-        raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {mend}.")
+        raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {advice}.")
 
 
 def processor(cpuinfo: Path = CPUINFO) -> str:
-    """Name of the processor; empty if unknown."""
+    """Name of the processor, or of its architecture if Linux gives no name; "" if unknown."""
     lines = cpuinfo.read_text(encoding="utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
@@ -153,13 +178,13 @@ def natural_dtype(device: str, cpuinfo: Path = CPUINFO) -> str:
     the environment variable ONEDNN_MAX_CPU_ISA disables count as missing.
     """
     if device == "cuda":
-        newest = max((float(known) for known in _gpus_have("compute_cap") if known[:1].isdigit()), default=8)
-        return "bfloat16" if newest >= 8 else "float32"
-    shown = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
-    hidden = shown not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", shown)
+        capabilities = [float(known) for known in _gpus_have("compute_cap") if known[:1].isdigit()]
+        return "bfloat16" if max(capabilities, default=8) >= 8 else "float32"
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
+    is_disabled = allowed not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", allowed)
     text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
-    native = re.search(r"^(flags|Features)\s*:.*\b(avx512_bf16|amx_bf16|bf16)\b", text, re.MULTILINE)
-    return "bfloat16" if native and not hidden else "float32"
+    has_instructions = re.search(r"^(flags|Features)\s*:.*\b(avx512_bf16|amx_bf16|bf16)\b", text, re.MULTILINE)
+    return "bfloat16" if has_instructions and not is_disabled else "float32"
 
 
 def pads_single_rows(cpuinfo: Path = CPUINFO) -> bool:
@@ -172,8 +197,12 @@ def pads_single_rows(cpuinfo: Path = CPUINFO) -> bool:
 
 
 def chosen_dtype(dtype: str, device: str) -> str:
-    """The compute type of a reader with these config values of ``dtype`` and ``device``; resolves ``auto``."""
-    return natural_dtype(("cuda" if gpus() else "cpu") if device == "auto" else device) if dtype == "auto" else dtype
+    """The compute type of a reader with these config values of ``dtype`` and ``device``; either may be "auto"."""
+    if dtype != "auto":
+        return dtype
+    if device == "auto":
+        device = "cuda" if gpus() else "cpu"
+    return natural_dtype(device)
 
 
 def _glibc(function: str, *arguments: int) -> None:

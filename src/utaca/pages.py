@@ -1,8 +1,8 @@
-"""HTML pages that are one file and need no network: a template, what it shows, and a style that all pages share.
+"""HTML pages that are one file and need no network, filled from a template and a style sheet that all pages share.
 
-Everything that a model or an endpoint wrote reaches a page as JSON in a block that browsers do not execute, and the
-script of the page shows it as text alone; the page's security policy allows that one script, by its hash, and nothing
-else.
+What a page shows, text of models and endpoints included, stands in the page as JSON, in a block that browsers do not
+execute. The page's script shows it only as text. The page's security policy allows this one script, by its hash, and
+nothing else.
 """
 
 import base64
@@ -18,12 +18,14 @@ def style() -> str:
 
 
 def fill(package: str, name: str, content: Any) -> str:
-    """The template ``name`` of ``package`` with ``content`` as the JSON of its data block.
+    """Fill the template ``name`` of ``package`` with ``content`` and return the page's HTML.
 
-    Pure ASCII, and the same for the same content. A template has ``@STYLE@`` in its style sheet, ``@HASH@`` in its
-    security policy and ``@DATA@`` in its data block; its script is the last one.
+    The HTML is pure ASCII, and the same for the same content. A template has ``@STYLE@`` in its style sheet, where the
+    shared style goes, ``@HASH@`` in its security policy, for the digest of its last script, and ``@DATA@`` in its data
+    block, where ``content`` goes as JSON.
     """
     block = json.dumps(content, separators=(",", ":"))
+    # As escapes, so that no text of the content can end the block or begin a comment.
     for character in "<>&":
         block = block.replace(character, f"\\u{ord(character):04x}")
     template = (files(package) / name).read_text(encoding="ascii").replace("@STYLE@", style(), 1)

@@ -1,4 +1,4 @@
-"""The stages of a run, in their order; without heavy imports."""
+"""The stages of a run, in the order in which they run; without heavy imports."""
 
 from dataclasses import dataclass
 

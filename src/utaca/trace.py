@@ -75,7 +75,7 @@ class Generation:
     """An answer: its tokens in order, the end token included.
 
     ``passes`` counts the passes of the model that its tokens were decoded in. ``rejected`` are rows of passes that
-    belong to no token, because a guess was wrong or its budget another one.
+    belong to no token, because a guess was wrong or was read under another budget than its token needed.
     ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", or a method's own word.
     """
 
@@ -112,19 +112,21 @@ class Generation:
     @property
     def mean_selected_with_tentative(self) -> float:
         """As :attr:`mean_selected_tokens`, but counting also the passes that were not accepted, and rejected rows."""
-        blocks = sum(one.k for token in self.trace for one in token.passes)
-        return self._for_each_token((blocks + sum(row.k for row in self.rejected)) * self.block_size)
+        blocks = sum(one_pass.k for token in self.trace for one_pass in token.passes)
+        blocks_of_rejected = sum(row.k for row in self.rejected)
+        return self._for_each_token((blocks + blocks_of_rejected) * self.block_size)
 
     @property
     def mean_attended_with_tentative(self) -> float:
         """As :attr:`mean_attended_tokens`, but counting also the passes that were not accepted, and rejected rows."""
-        keys = sum(one.attended for token in self.trace for one in token.passes)
+        keys = sum(one_pass.attended for token in self.trace for one_pass in token.passes)
         return self._for_each_token(keys + sum(row.attended for row in self.rejected))
 
     def _mean(self, values: list[float]) -> float:
         return self._for_each_token(sum(values))
 
     def _for_each_token(self, total: float) -> float:
+        """A total divided by the number of the answer's tokens; 0 without tokens."""
         return total / len(self.trace) if self.trace else 0.0
 
 

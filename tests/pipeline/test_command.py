@@ -45,11 +45,12 @@ def memory(tiny: Reader) -> Any:
 
 
 def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
-    usual = {"budget": 8, "max_new_tokens": tiny.settings.max_new_tokens, "policy": utaca.Sub(2)}
+    usual = {"budget": 8, "max_new_tokens": tiny.settings.max_new_tokens, "drafts": 7, "policy": utaca.Sub(2)}
     triggers = {"agreement": utaca.Agreement(), "agreement.2": utaca.Agreement(2), "every.3": utaca.Every(3)}
     for trigger, expected in {**triggers, "margin.9": Margin(9)}.items():
         assert choose(tiny, trigger=trigger).options == usual | {"trigger": expected}
-    assert choose(tiny, trigger="never", budget=3, max_new_tokens=5).options == {"budget": 3, "max_new_tokens": 5}
+    fixed = {"budget": 3, "max_new_tokens": 5, "drafts": 0}
+    assert choose(tiny, trigger="never", budget=3, max_new_tokens=5, drafts=0).options == fixed
     shipped = detectors(tiny.identity)
     assert set(shipped) == {"utaca", "needed_chained"}
     assert str(choose(tiny).trigger) == "needed_chained"

@@ -37,10 +37,11 @@ def ask(
     cache: Path | None,
     cache_size: int,
 ) -> None:
-    """Write the answer to standard output, and notes about it to standard error. Raises :class:`UserError`.
+    """Answer a question about files: write the answer to standard output, and notes about it to standard error.
 
-    ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.choices.choose`. If
-    set, ``page`` gets the trace as HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most.
+    ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.choices.choose`. With
+    ``json_lines`` the answer is JSON, an object for each token and one of totals. If set, ``page`` gets the trace as
+    HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most. Raises :class:`UserError`.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -59,9 +60,9 @@ def ask(
     else:
         saved = opened(cache, cache_size)
         memory, _, was_cached = saved.read(reader, text, choice.options["budget"], description="reading")
-    seconds = time.perf_counter() - started
+    read_seconds = time.perf_counter() - started
     if was_cached:
-        tell(f"Read before: {len(memory):,} tokens came from the cache in {seconds:.1f} s.")
+        tell(f"Read before: {len(memory):,} tokens came from the cache in {read_seconds:.1f} s.")
     show = show_json if json_lines else shaded(sys.stdout, choice)
     batch = Batch()
     answer = batch.add(Decoding(memory, question, **choice.options))
@@ -70,34 +71,46 @@ def ask(
             show(token)
     generation = answer.result()
     if json_lines:
-        totals = {
-            "type": "answer",
-            "text": generation.text,
-            "finish": generation.finish,
-            "reader": reader.settings.name,
-            "document_tokens": len(memory),
-            "tokens": len(generation.trace),
-            "budget": choice.options["budget"],
-            "policy": choice.policy,
-            "trigger": str(choice.trigger),
-            "mean_selected_tokens": round(generation.mean_selected_tokens, 2),
-            "mean_attended_tokens": round(generation.mean_attended_tokens, 2),
-            "rollbacks": generation.rollbacks,
-            "decode_seconds": round(generation.seconds, 3),
-            "read_seconds": round(seconds, 3),
-            "cached": was_cached,
-        }
-        print(json.dumps(totals), flush=True)
+        of_reading = {"document_tokens": len(memory), "read_seconds": read_seconds, "cached": was_cached}
+        print(json.dumps(_totals(generation, choice, reader.settings.name, **of_reading)), flush=True)
     else:
         print(flush=True)
         tell(_in_words(generation, choice))
     if page:
         names = ", ".join("standard input" if file == documents.STDIN else Path(file).name for file in files)
-        try:
-            page.write_text(page_of(names, question, text, reader, generation, choice), encoding="ascii")
-        except OSError as error:
-            raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
-        tell(f"Token by token: {page}")
+        _save_page(page, page_of(names, question, text, reader, generation, choice))
+
+
+def _save_page(page: Path, html: str) -> None:
+    """Write the page of an answer to a file, and name the file to the user; raises :class:`UserError` on failure."""
+    try:
+        page.write_text(html, encoding="ascii")
+    except OSError as error:
+        raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
+    tell(f"Token by token: {page}")
+
+
+def _totals(
+    generation: Generation, choice: Choice, reader: str, *, document_tokens: int, read_seconds: float, cached: bool
+) -> dict[str, Any]:
+    """The JSON object that follows those of the tokens: the answer's text, its settings and its sums."""
+    return {
+        "type": "answer",
+        "text": generation.text,
+        "finish": generation.finish,
+        "reader": reader,
+        "document_tokens": document_tokens,
+        "tokens": len(generation.trace),
+        "budget": choice.options["budget"],
+        "policy": choice.policy,
+        "trigger": str(choice.trigger),
+        "mean_selected_tokens": round(generation.mean_selected_tokens, 2),
+        "mean_attended_tokens": round(generation.mean_attended_tokens, 2),
+        "rollbacks": generation.rollbacks,
+        "decode_seconds": round(generation.seconds, 3),
+        "read_seconds": round(read_seconds, 3),
+        "cached": cached,
+    }
 
 
 def _check_page(page: Path) -> None:
@@ -118,7 +131,10 @@ def _check_page(page: Path) -> None:
 
 
 def page_of(names: str, question: str, text: str, reader: Reader, generation: Generation, choice: Choice) -> str:
-    """The trace viewer's HTML page of an answer; ``names`` are the names of the document's files."""
+    """Make the trace viewer's HTML page of an answer.
+
+    ``names`` are the names of the document's files in one text, ``text`` is the document's text.
+    """
     from utaca.generation.points import trace_rows
     from utaca.reporting.traces import answer_page, encoder
 
@@ -134,6 +150,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "budget": budget,
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
+        "drafts": choice.options["drafts"],
         "detector": "",
         "seed": None,
         "question": question,
@@ -149,7 +166,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
 
 
 def show_json(token: Token) -> None:
-    """Show a token as a line of JSON."""
+    """Write a token to standard output as a line of JSON."""
     shown = {
         "type": "token",
         "text": token.text,
@@ -170,7 +187,10 @@ def colours(out: TextIO) -> bool:
 
 
 def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
-    """A function that writes a token's text, shaded by K / K_max if the budget is adaptive and ``out`` has colours."""
+    """A function that writes a token's text to ``out``.
+
+    The text is shaded by K / K_max if the budget is adaptive and ``out`` has colours; a legend is then shown at once.
+    """
     most = choice.options["budget"]
     coloured = choice.policy is not None and colours(out)
     if coloured:
@@ -186,24 +206,30 @@ def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
 
 
 def shade(text: str, token: Token, most: int) -> str:
-    """A token's text with the terminal's codes for its budget; underlined if it was rolled back and decoded again."""
-    background = SHADES[min(len(SHADES) - 1, (len(SHADES) * (token.k - 1)) // most)]
+    """A token's text with the terminal's codes for its budget of at most ``most`` blocks.
+
+    It is underlined if the token was rolled back and decoded again.
+    """
+    step = (len(SHADES) * (token.k - 1)) // most
+    background = SHADES[min(len(SHADES) - 1, step)]
     codes = []
     if background:
         codes.append(f"38;5;16;48;5;{background}")
     if token.rolled_back:
         codes.append("4")
-    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if codes and text else text
+    if not codes or not text:
+        return text
+    return f"\x1b[{';'.join(codes)}m{text}\x1b[0m"
 
 
 def legend(most: int) -> str:
-    """The legend of the shades."""
+    """A line that explains the shades, for budgets of at most ``most`` blocks."""
     steps = "".join(f"\x1b[38;5;16;48;5;{colour}m   \x1b[0m" for colour in SHADES if colour)
     return f"Budget: 1 block {steps} {most} blocks; \x1b[4munderlined\x1b[0m: rolled back and decoded again"
 
 
 def _in_words(generation: Generation, choice: Choice) -> str:
-    """A sentence on how an answer was decoded."""
+    """A sentence for the user on how an answer was decoded: tokens, seconds, budget, rollbacks."""
     count = len(generation.trace)
     size = generation.block_size
     fixed = "" if choice.policy else ", a fixed budget"

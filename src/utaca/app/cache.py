@@ -14,7 +14,9 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def default_folder() -> Path:
     """The folder of the cache in the user's cache folder (XDG base directories)."""
     home = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "utaca" / "documents"
+    # The standard ignores a relative path.
+    caches = Path(home) if os.path.isabs(home) else Path.home() / ".cache"
+    return caches / "utaca" / "documents"
 
 
 def bytes_of(size: str) -> int:
@@ -26,7 +28,7 @@ def bytes_of(size: str) -> int:
 
 
 def opened(folder: Path, size: int) -> SavedDocuments:
-    """The documents in a folder, which is made if it is missing; they take at most ``size`` bytes.
+    """Open the folder of saved documents, at most ``size`` bytes of them; it is made if it is missing.
 
     Raises :class:`UserError`, naming the option, if the folder cannot be made.
     """

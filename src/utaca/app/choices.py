@@ -59,7 +59,7 @@ def choose(
     max_new_tokens: object = None,
     drafts: object = None,
 ) -> Choice:
-    """The decoding options for an answer of ``reader``; an argument that is None stands for the reader's default.
+    """Choose the decoding options for an answer of ``reader``; an argument that is None means the reader's default.
 
     By default a shipped detector expands the budget; a reader without one answers under a fixed budget. The default
     policy is Sub.(K_max / 4), the proportion of the paper's K_max=64 and Sub.16. Raises :class:`UserError`, with a
@@ -76,29 +76,31 @@ def choose(
         parse(policy)
     note = ""
     if trigger is not None:
-        chosen = _parsed(trigger)
+        setting = _parsed(trigger)
     elif default := _preferred(reader):
-        chosen = TriggerSetting("detector", default)
+        setting = TriggerSetting("detector", default)
     elif policy:
         raise UserError(
             f"no detector ships for reader {settings.name}, so that policy needs a trigger too: the path of a "
             "detector, margin, agreement or every.N"
         )
     else:
-        chosen = NEVER
+        setting = NEVER
         note = (
             f"No detector ships for reader {settings.name}: it answers under a fixed budget of {k_max} blocks; trigger "
             "margin adapts it without training."
         )
-    expanding = triggered(reader, chosen, k_max)
-    if chosen != NEVER or policy is not None:
+    expansion = triggered(reader, setting, k_max)
+    # A trigger that never expands, without a policy, is a fixed budget: it gets neither.
+    is_adaptive = setting != NEVER or policy is not None
+    if is_adaptive:
         policy = policy or f"sub.{max(1, k_max // 4)}"
-        options["trigger"] = expanding
+        options["trigger"] = expansion
         options["policy"] = parse(policy)
-    if isinstance(expanding, Detected):
-        path = detectors(reader.identity).get(str(chosen)) or Path(str(chosen))
-        note = f"{note} {_other_memory(reader, expanding.detector, path)}".strip()
-    return Choice(options, chosen, policy, note)
+    if isinstance(expansion, Detected):
+        path = detectors(reader.identity).get(str(setting)) or Path(str(setting))
+        note = f"{note} {_other_memory(reader, expansion.detector, path)}".strip()
+    return Choice(options, setting, policy, note)
 
 
 def _preferred(reader: Reader) -> str:
@@ -109,7 +111,7 @@ def _preferred(reader: Reader) -> str:
 
 
 def _parsed(text: object) -> TriggerSetting:
-    """A trigger as a user writes it; raises :class:`UserError` if it is none."""
+    """Parse a trigger that a user wrote; raises :class:`UserError` if it is not a trigger."""
     if not isinstance(text, str):
         raise UserError(f"trigger must be a text, as margin, not {text!r}")
     try:
@@ -119,7 +121,10 @@ def _parsed(text: object) -> TriggerSetting:
 
 
 def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
-    """The trigger that a setting means under ``k_max`` blocks; raises :class:`UserError` if it means none."""
+    """Make the trigger that a setting means for ``reader`` under ``k_max`` blocks.
+
+    Raises :class:`UserError` if the setting names no detector, one that does not suit the reader, or too many blocks.
+    """
     if setting.kind == "agreement" and setting.value is not None and setting.value >= k_max:
         raise UserError(f"trigger {setting} tries {setting.value} blocks, but must try fewer than the budget, {k_max}")
     if setting.kind == "margin" and setting.value is None:
@@ -134,8 +139,8 @@ def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
         detector.check(reader)
         return trigger_of(setting, detector)
     known = [*shipped, "margin", "agreement", "every.N", "never"]
-    near = get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? Choose" if near else "choose"
+    similar = get_close_matches(name, known, n=1)
+    hint = f"did you mean {similar[0]}? Choose" if similar else "choose"
     raise UserError(
         f"there is no trigger {name!r} for reader {reader.settings.name}; {hint} among {', '.join(known)}, or give the "
         "path of a detector's file, model.safetensors"
@@ -143,29 +148,33 @@ def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
 
 
 def _other_memory(reader: Reader, detector: Detector, path: Path) -> str:
-    """A sentence if the detector in the file ``path`` learnt from answers under another block memory; else "".
+    """A sentence if the detector in the file ``path`` was trained under other settings of block memory; else "".
 
-    The file says under which. Those that ship do not: they lie in a folder of the reader whose settings they had.
+    The facts in the file have these settings. Files that ship lack them: they lie in a folder of the reader whose
+    listed settings they were trained under (READER/DETECTOR/seed0/model.safetensors).
     """
     trained = detector.facts.get("memory")
     if trained is None and path.resolve().is_relative_to((root() / "data" / "detectors").resolve()):
         trained = asdict(listed_settings(path.resolve().parts[-4]).memory)
-    ours = asdict(reader.settings.memory)
     if trained is None:
         return ""
+    present = asdict(reader.settings.memory)
     # Where keys and values lie ("storage") changes no answer.
-    compared = [key for key in ours if key != "storage" and key in trained]
-    others = [key for key in compared if ours[key] != trained[key]]
-    if not others:
+    compared = [key for key in present if key != "storage" and key in trained]
+    differing = [key for key in compared if present[key] != trained[key]]
+    if not differing:
         return ""
-    then = ", ".join(f"{key} {trained[key]}" for key in others)
-    now = ", ".join(f"{key} {ours[key]}" for key in others)
+    then = ", ".join(f"{key} {trained[key]}" for key in differing)
+    now = ", ".join(f"{key} {present[key]}" for key in differing)
     return f"Detector {path.resolve().parts[-3]} was trained under {then}, and is used here under {now}."
 
 
 @cache
 def detectors(identity: str) -> dict[str, Path]:
-    """Files, by name, of the detectors that ship for the reader with this :attr:`Reader.identity`: the first seed's."""
+    """The files of the detectors that ship for the reader with this :attr:`Reader.identity`, by the detector's name.
+
+    Of a detector's seeds, only the first ships.
+    """
     files = sorted((root() / "data" / "detectors").glob("*/*/seed0/model.safetensors"))
     return {path.parent.parent.name: path for path in files if _loaded(path).reader.identity == identity}
 
@@ -174,7 +183,7 @@ _loaded = cache(load)
 
 
 def _at_least_one(name: str, value: object) -> int:
-    """A whole number of at least 1 that a user gave for ``name``; raises :class:`UserError` if it is none."""
+    """The number that a user gave for ``name``; raises :class:`UserError` unless it is whole and at least 1."""
     number = whole(name, value)
     if number < 1:
         raise UserError(f"{name} must be at least 1, not {number}")

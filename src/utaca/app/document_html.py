@@ -1,4 +1,4 @@
-"""The text of an HTML page as a browser would show it.
+"""Read the text of an HTML page as a browser would show it.
 
 The tree is Lexbor's, which parses as browsers do. A page's own style sheets and ``style`` attributes are honoured where
 they hide text or keep its white space. What a style sheet in another file, a script, a colour or a position hides is
@@ -63,7 +63,7 @@ _FEW = 200
 
 
 def read(page: str) -> tuple[str, list[str]]:
-    """The text that a page shows, and a phrase for each kind of thing that was left out of it."""
+    """Read a page: return the text that it shows, and a phrase for each kind of thing that was left out of it."""
     shown = _Page()
     text = shown.read(page)
     return text, list(shown.left_out(len(text)))
@@ -91,13 +91,18 @@ def declared(content: bytes) -> str | None:
         labels.append(declaration[1])
     encodings = [webencodings.lookup(label) for label in labels if label]
     known = [encoding.name for encoding in encodings if encoding]
-    # What was read byte by byte is not in UTF-16.
-    others = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
-    return others.get(known[0], known[0]) if known else None
+    if not known:
+        return None
+    # The declaration was read byte by byte, so the page is not in UTF-16.
+    replaced = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
+    return replaced.get(known[0], known[0])
 
 
 def decoded(content: bytes, encoding: str) -> tuple[str, int]:
-    """A page in an encoding of the standard, and the number of characters that were replaced as they are none of it."""
+    """Decode a page in an encoding of the standard: return its text, and the number of characters that are not in it.
+
+    Each of these becomes U+FFFD in the text.
+    """
     # The standard's GBK is read as its superset.
     codec = codecs.lookup("gb18030") if encoding == "gbk" else webencodings.lookup(encoding).codec_info
     try:
@@ -106,12 +111,17 @@ def decoded(content: bytes, encoding: str) -> tuple[str, int]:
     except UnicodeDecodeError:
         text = codec.decode(content, _AS_BROWSERS)[0]
         replaced = text.count("\ufffd")
-    # The standard's KOI8-U has two letters of Belarusian where Python's has lines.
-    return (text.translate({0x255D: 0x45E, 0x256C: 0x40E}) if encoding == "koi8-u" else text), replaced
+    if encoding == "koi8-u":
+        # The standard's has two letters of Belarusian where Python's has lines.
+        text = text.translate({0x255D: 0x45E, 0x256C: 0x40E})
+    return text, replaced
 
 
 def _as_browsers(error: UnicodeError) -> tuple[str, int]:
-    """What browsers make of bytes that Python does not know in an encoding."""
+    """Error handler for ``decode``: what browsers make of bytes that Python does not know in an encoding.
+
+    Returns the text in their place, and where decoding goes on.
+    """
     data = error.object[error.start : error.start + 2]
     if error.encoding == "charmap" and 0x80 <= data[0] < 0xA0:
         return chr(data[0]), error.start + 1
@@ -133,48 +143,53 @@ codecs.register_error(_AS_BROWSERS, _as_browsers)
 
 
 class _Lines:
-    """Text that grows, with white space as a page shows it."""
+    """A text that grows, with white space as a page shows it; ``parts`` are its pieces.
+
+    :meth:`joined`, :meth:`lines` and :meth:`kept` add text, each with another rule for its white space.
+    """
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        # Line ends and spaces are written before the text that follows them, so that none is left at an end.
+        # Line ends and spaces that are still to be written, before the next text, so that none is left at the end.
         self._breaks = 0
         self._space = ""
-        # Whether the line, or the cell of a table, is still empty, and whether the row has cells.
-        self._bare = True
-        self._cell = False
-        self._cells = False
+        self._is_empty_line = True
+        self._is_empty_cell = False  # whether the text ends with the beginning of a table's cell
+        self._has_cells = False  # whether the row has cells already
 
     def end(self, lines: int, *, row: bool = False) -> None:
         """End the line if it holds text; with 2 ``lines`` a blank one follows. Only a row's end ends an empty cell."""
-        if row or not self._cell:
+        if row or not self._is_empty_cell:
             self._breaks = max(self._breaks, lines)
             self._space = ""
-            self._bare = True
-            self._cell = False
-            self._cells = self._cells and not row
+            self._is_empty_line = True
+            self._is_empty_cell = False
+            self._has_cells = self._has_cells and not row
 
     def feed(self, most: int | None) -> None:
-        """End the line, also an empty one; ``most`` line ends come together."""
-        self._breaks = self._breaks + 1 if most is None else max(self._breaks, min(most, self._breaks + 1))
+        """End the line, also an empty one, but with at most ``most`` line ends in a row; None: any number of them."""
+        if most is None:
+            self._breaks += 1
+        else:
+            self._breaks = max(self._breaks, min(most, self._breaks + 1))
         self._space = ""
-        self._bare = True
-        self._cell = False
+        self._is_empty_line = True
+        self._is_empty_cell = False
 
     def begin_cell(self) -> None:
         """Begin a cell on the line of its row."""
-        if self._cells:
+        if self._has_cells:
             self._breaks = 0
             self._space = " "
         self._write("|")
         self._space = " "
-        self._cell = True
-        self._cells = True
+        self._is_empty_cell = True
+        self._has_cells = True
 
     def joined(self, data: str) -> None:
         """Add text; each run of white space becomes one space."""
         words = " ".join(data.split())
-        if data[:1].isspace() and not self._bare:
+        if data[:1].isspace() and not self._is_empty_line:
             self._space = " "
         if words:
             self._write(words)
@@ -200,18 +215,19 @@ class _Lines:
                 self._space = line[start + len(words) :]
 
     def _write(self, text: str) -> None:
+        """Write the line ends and the space that are due, and then the text."""
         if self._breaks and self.parts:
             self.parts.append("\n" * self._breaks)
         self.parts.append(self._space + text)
         self._breaks = 0
         self._space = ""
-        self._bare = False
-        self._cell = False
+        self._is_empty_line = False
+        self._is_empty_cell = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What an element and its descendants have of style, as far as their text needs it."""
+    """The style of an element, as far as the text of the element and its descendants depends on it."""
 
     removed: bool = False
     """It is no text of the page."""
@@ -232,23 +248,24 @@ class _Style:
 
 
 class _Page:
-    """A page that is read: its lines, and the number of things that were left out of them."""
+    """Reads a page (:meth:`read`), and counts what is left out (:meth:`left_out`)."""
 
     def __init__(self) -> None:
         self._lines = _Lines()
-        self._trees: list[LexborHTMLParser] = []
-        self._styles: dict[int, dict[str, tuple[tuple, str]]] = {}
-        self._chosen: set[int] = set()
+        self._trees: list[LexborHTMLParser] = []  # of the page and of pages within it
+        self._styles: dict[int, dict[str, tuple[tuple, str]]] = {}  # what style sheets say (see _sheets)
+        self._chosen: set[int] = set()  # options of lists, by mem_id
+        # Characters of hidden text, and numbers of things that are not read.
         self._hidden = self._embedded = self._pictures = self._formulas = self._scripts = 0
-        self._elsewhere = False
+        self._elsewhere = False  # whether it sends browsers on to another page
 
     def read(self, page: str) -> str:
         """The page's text."""
-        # Nodes that are still to begin or, marked so, to end; without recursion, for pages nest without bound.
+        # Nodes that are still to begin or, if marked True, to end; without recursion, since pages nest without bound.
         todo = [(self._root(page), _Style(), False)]
         while todo:
-            node, style, ends = todo.pop()
-            if ends:
+            node, style, is_end = todo.pop()
+            if is_end:
                 self._break(node.tag.lower(), style)
             elif node.is_text_node:
                 self._text(node.text_content or "", style)
@@ -261,7 +278,7 @@ class _Page:
         return "".join(self._lines.parts)
 
     def left_out(self, length: int) -> Iterator[str]:
-        """Phrases that say what was left out of a text of ``length`` characters."""
+        """Yield phrases that say what was left out of the page's text, which has ``length`` characters."""
         if self._hidden:
             yield f"{_number(self._hidden, 'character')} of hidden text left out"
         if self._embedded:
@@ -276,6 +293,7 @@ class _Page:
             yield "text that scripts make not read (if it lacks, print the page to PDF in a browser)"
 
     def _root(self, page: str) -> LexborNode:
+        """Parse a page: note its style sheets, scripts and where it sends browsers; return its root element."""
         # To browsers that run scripts the content of noscript is no markup, as that of noembed is to Lexbor.
         tree = LexborHTMLParser(_NOSCRIPT.sub(r"<\1noembed", page))
         self._trees.append(tree)  # lest its nodes go
@@ -288,29 +306,31 @@ class _Page:
         return tree.root
 
     def _style(self, node: LexborNode, tag: str, outer: _Style) -> _Style:
-        """The style of an element in one of the style ``outer``."""
+        """The style of an element whose parent has the style ``outer``."""
         attributes = node.attributes
         cascaded = dict(self._styles.get(node.mem_id, ()))
         if not attributes and not cascaded and tag in _PLAIN:
             return outer
         if attributes.get("style"):
             _cascade(cascaded, _declared(attributes["style"]), (True,))
-        said = {name: value for name, (_, value) in cascaded.items()}
-        closed = "hidden" in attributes or "popover" in attributes or (tag == "dialog" and "open" not in attributes)
-        gone = {said.get("display", "none" if closed else ""), said.get("opacity"), said.get("content-visibility")}
+        declared = {name: value for name, (_, value) in cascaded.items()}
+        is_closed = "hidden" in attributes or "popover" in attributes or (tag == "dialog" and "open" not in attributes)
+        display = declared.get("display", "none" if is_closed else "")
+        is_text = not _NO_TEXT.fullmatch(tag) or "shadowrootmode" in attributes
+        # What the values of a property that descendants may set back say; any other value: as the parent.
         hides = {"none": True, "shown": False}
         return replace(
             outer,
-            removed=outer.removed or (bool(_NO_TEXT.fullmatch(tag)) and "shadowrootmode" not in attributes),
-            hidden=outer.hidden or "none" in gone,
-            invisible=hides.get(said.get("visibility", ""), outer.invisible),
-            tiny=hides.get(said.get("font-size", ""), outer.tiny),
-            space=said.get("white-space") or ("kept" if tag in _KEPT else outer.space),
+            removed=outer.removed or not is_text,
+            hidden=outer.hidden or "none" in (display, declared.get("opacity"), declared.get("content-visibility")),
+            invisible=hides.get(declared.get("visibility", ""), outer.invisible),
+            tiny=hides.get(declared.get("font-size", ""), outer.tiny),
+            space=declared.get("white-space") or ("kept" if tag in _KEPT else outer.space),
             drawing=tag == "svg" or (outer.drawing and tag not in ("text", "foreignobject")),
         )
 
     def _begin(self, node: LexborNode, tag: str, style: _Style) -> tuple[Sequence[LexborNode], _Style]:
-        """Begin an element; returns what of it is still to be read, and the style of that."""
+        """Begin an element: write what stands before its content; return the nodes in it to read, and their style."""
         if style.removed:
             return (), style
         attributes = node.attributes
@@ -334,6 +354,7 @@ class _Page:
         elif tag == "optgroup":
             self._text(f"{attributes.get('label') or ''}\n", replace(style, space="lines"))
         elif tag == "math" and not style.formula:
+            # In TeX if the page has that, else as the text of its parts, which lacks the layout.
             formula = attributes.get("alttext") or _tex(node)
             self._text(formula, style)
             self._formulas += style.shown and not formula
@@ -341,16 +362,19 @@ class _Page:
         elif tag == "template":
             inner = list(chain.from_iterable(map(_children, node.template_fragments())))
         elif tag == "iframe" and attributes.get("srcdoc"):
+            # A page within the page.
             return [self._root(attributes["srcdoc"])], style
         elif tag in _FALLBACKS:
-            apart = tag in ("iframe", "frame", "embed", "object") and (attributes.get("src") or attributes.get("data"))
-            self._embedded += bool(apart and style.shown)
-            if tag != "object" or apart:
+            has_source = attributes.get("src") or attributes.get("data")
+            is_embedded = bool(tag in ("iframe", "frame", "embed", "object") and has_source)
+            self._embedded += is_embedded and style.shown
+            # Their content is not shown, but for that of an object without a source.
+            if tag != "object" or is_embedded:
                 style = replace(style, hidden=True)
         return inner, style
 
     def _break(self, tag: str, style: _Style) -> None:
-        """Begin or end the lines of an element."""
+        """End the line before and after an element of its own lines; a paragraph has a blank line around it."""
         lines = 0
         if _PARAGRAPHS.fullmatch(tag):
             lines = 2
@@ -360,20 +384,24 @@ class _Page:
             self._lines.end(lines, row=tag in _ROWS)
 
     def _text(self, data: str, style: _Style) -> None:
+        """Add text by the style's rule for white space, or count it as hidden."""
         if style.shown:
-            getattr(self._lines, style.space)(f" {data} " if style.formula else data)
+            add = getattr(self._lines, style.space)
+            add(f" {data} " if style.formula else data)
         elif not style.removed and not style.drawing:
             self._hidden += len(" ".join(data.split()))
 
     def _picture(self, attributes: dict[str, str | None], style: _Style) -> None:
+        """Add a picture's description, or count the picture if it lacks one."""
         description = attributes.get("alt")
         if description:
             self._text(f"[image: {description}]", style)
-        # An empty description says that the picture has no meaning, and so does its size.
+        # A picture with an empty description, or of one pixel, has no meaning.
         elif description is None and not {attributes.get("width"), attributes.get("height")} & {"0", "1"}:
             self._pictures += style.shown
 
     def _input(self, attributes: dict[str, str | None], style: _Style) -> None:
+        """Add what a field of a form shows."""
         kind = (attributes.get("type") or "text").lower()
         if kind in ("checkbox", "radio"):
             self._text("[x] " if "checked" in attributes else "[ ] ", style)
@@ -394,11 +422,11 @@ def _children(node: LexborNode) -> list[LexborNode]:
 
 
 def _chosen(select: LexborNode) -> set[int]:
-    """The options of a list that are chosen; of a list that folds, the first if none is."""
+    """The ``mem_id`` of the chosen options of a list; a list that folds shows the first one if none is chosen."""
     options = select.css("option")
     chosen = [option for option in options if "selected" in option.attributes]
-    folds = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
-    if folds and not chosen:
+    is_folding = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
+    if is_folding and not chosen:
         enabled = [option for option in options if "disabled" not in option.attributes]
         chosen = enabled[:1]
     return {option.mem_id for option in chosen}
@@ -424,18 +452,18 @@ def _number(number: int, one: str, more: str = "") -> str:
 
 
 def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
-    """For nodes, by their ``mem_id``, what the page's own style sheets say, as :func:`_cascade` writes it."""
+    """What the page's own style sheets say of each node, by its ``mem_id``, in the form of :func:`_cascade`."""
     rules: list[tuple[list[Any], _Said]] = []
     for style in tree.css("style"):
         if _applies(style):
             rules += _rules(style.text())
-    # Most rules of a size or of white space matter to no text.
-    matter = {"display"}
+    # Properties that matter to the text: most pages set sizes or white space, but to values that hide and keep nothing.
+    relevant = {"display"}
     for _, said in rules:
-        matter.update(name for name, value, _ in said if value in ("none", "kept", "lines"))
+        relevant.update(name for name, value, _ in said if value in ("none", "kept", "lines"))
     found: dict[int, dict[str, tuple[tuple, str]]] = {}
     for order, (prelude, declarations) in enumerate(rules):
-        said = [declaration for declaration in declarations if declaration[0] in matter]
+        said = [declaration for declaration in declarations if declaration[0] in relevant]
         if not said:
             continue
         for selector in _split(prelude):
@@ -458,11 +486,11 @@ def _applies(style: LexborNode) -> bool:
 
 
 _Said = list[tuple[str, str, bool]]
-"""Declarations: property, what it says of text, whether it is important."""
+"""Declarations that matter to text: property, what its value says of text (:func:`_value`), whether it is important."""
 
 
 def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
-    """Selectors and declarations of a sheet's rules for screens, where they are about text that is shown."""
+    """The selectors and declarations of a sheet's rules that hold on screens and matter to text."""
     found = []
     todo = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
@@ -480,7 +508,7 @@ def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
 
 
 def _nested(rule: Any) -> list[Any]:
-    """The rules within a rule, with selectors that need not lie in it."""
+    """The rules within a rule, as rules outside of it: their selectors include those of the outer rule."""
     outer = f":is({tinycss2.serialize(rule.prelude)})"
     inner = []
     for part in tinycss2.parse_blocks_contents(rule.content, skip_comments=True, skip_whitespace=True):
@@ -498,7 +526,7 @@ def _nested(rule: Any) -> list[Any]:
 
 
 def _applies_within(rule: Any) -> bool:
-    """Whether the rules in an at-rule apply: a layer's do, and those that ask for what browsers can."""
+    """Whether the rules in an at-rule apply: in @media if the query is true; in @layer and @supports unless negated."""
     asked = tinycss2.serialize(rule.prelude)
     if rule.lower_at_keyword == "media":
         return _is_screen(asked)
@@ -506,20 +534,26 @@ def _applies_within(rule: Any) -> bool:
 
 
 def _is_screen(queries: str) -> bool:
-    """Whether one of the media queries is true of a desktop's browser; those of other features than width are not."""
-    return any(all(map(_holds, re.split(r"\s+and\s+", query.strip().lower()))) for query in queries.split(","))
+    """Whether one of the media queries is true of a desktop's browser; of features, only the width can be."""
+    for query in queries.split(","):
+        conditions = re.split(r"\s+and\s+", query.strip().lower())
+        if all(map(_holds, conditions)):
+            return True
+    return False
 
 
 def _holds(condition: str) -> bool:
+    """Whether a condition of a media query is true of a screen with a window of :data:`_WIDTH` pixels."""
     width = _WIDTH_AS.fullmatch(condition)
     if width is None:
         return re.fullmatch("(only )?(all|screen)|", condition) is not None
     pixels = float(width[2]) * (1 if width[3] == "px" else 16)
-    return pixels <= _WIDTH if width[1].startswith("min") or ">" in width[1] else pixels >= _WIDTH
+    is_least = width[1].startswith("min") or ">" in width[1]
+    return pixels <= _WIDTH if is_least else pixels >= _WIDTH
 
 
 def _declared(content: str | list[Any]) -> _Said:
-    """What declarations, as text or as tokens, say of text."""
+    """Parse declarations, given as text or as tokens, and return those that matter to text."""
     said = []
     for part in tinycss2.parse_blocks_contents(content, skip_comments=True, skip_whitespace=True):
         if part.type != "declaration":
@@ -535,7 +569,10 @@ def _declared(content: str | list[Any]) -> _Said:
 
 
 def _value(name: str, tokens: list[Any]) -> str:
-    """What a property says of text: "none" or "shown", or how white space is kept; "" if nothing."""
+    """What a property's value, as tokens, says of text; "" if nothing.
+
+    That is "none" or "shown"; for a size also "inherit"; for white space the name of a method of :class:`_Lines`.
+    """
     if len(tokens) != 1:
         return "shown" if name == "display" and tokens else ""
     (token,) = tokens
@@ -560,7 +597,7 @@ def _value(name: str, tokens: list[Any]) -> str:
 
 
 def _font_size(tokens: list[Any]) -> tuple[str, list[Any]]:
-    """The size that a declaration of ``font`` holds, as one of ``font-size``."""
+    """Convert a declaration of ``font`` to one of ``font-size``: the name, and the tokens of its size."""
     lengths = [token for token in tokens if token.type == "dimension" and token.lower_unit not in _ANGLES]
     others = [token for token in tokens if token.type == "percentage" or (token.type == "number" and token.value == 0)]
     # The height of a line may follow the size.
@@ -569,14 +606,18 @@ def _font_size(tokens: list[Any]) -> tuple[str, list[Any]]:
 
 
 def _cascade(found: dict[str, tuple[tuple, str]], said: _Said, weight: tuple) -> None:
-    """Put declarations into ``found``, where no heavier one is: property, weight, and what it says."""
+    """Put declarations of a ``weight`` into ``found``, unless it has a heavier one of the property.
+
+    ``found`` has, by property, the weight and what the value says. Weights compare as tuples; important declarations
+    are heavier than all others.
+    """
     for name, value, important in said:
         if name not in found or (important, *weight) >= found[name][0]:
             found[name] = (important, *weight), value
 
 
 def _split(prelude: Iterable[Any]) -> list[list[Any]]:
-    """The selectors of a list of them."""
+    """Split a list of selectors at its commas, into the tokens of each."""
     selectors: list[list[Any]] = [[]]
     for token in prelude:
         if token == ",":
@@ -587,7 +628,7 @@ def _split(prelude: Iterable[Any]) -> list[list[Any]]:
 
 
 def _specificity(selector: Iterable[Any]) -> tuple[int, int, int]:
-    """Ids, classes and types of a selector; what is in brackets counts as one class."""
+    """The specificity of a selector: its numbers of ids, classes and types; what is in brackets counts as one class."""
     ids = classes = types = 0
     before = None
     for token in selector:

@@ -1,4 +1,8 @@
-"""The text of a PDF: of its pages, of the fields of its form and of the remarks on it."""
+"""Read the text of a PDF: of its pages, of the fields of its form, and of the remarks on it.
+
+A damaged PDF may make pypdf raise an error of any class, at any access. So each page, field and remark is read under a
+``try`` of its own: if it fails, the others are still read.
+"""
 
 import io
 import logging
@@ -17,7 +21,8 @@ from utaca.errors import UserError, cause
 _FEW = 100
 """A page with a picture and fewer characters than these may be a scan with a stamp or a number on it."""
 _GARBLED = 0.05
-"""The share of characters that are no letters, or of fonts that do not say which, above which a page is garbled."""
+"""A page is garbled if a larger share of its characters cannot be read: no characters of texts, or of a font that does
+not say which letters its codes mean."""
 # Flags of annotations and of fields (ISO 32000-2, tables 167, 228 and 230).
 _HIDDEN = 1 << 1
 _NO_VIEW = 1 << 5
@@ -25,15 +30,16 @@ _PASSWORD = 1 << 13
 _PUSH_BUTTON = 1 << 16
 # Annotations that show no text of their own; a pop-up shows its parent's.
 _NO_REMARKS = ("/Link", "/Popup", "/Screen", "/Movie", "/Sound", "/PrinterMark", "/TrapNet", "/3D", "/RichMedia")
+# Operators of a page's content that show text or a picture.
 _SHOWS = (b"Tj", b"TJ", b"'", b'"', b"Do", b"INLINE IMAGE")
 # How pypdf's warnings of text that it lacks begin.
 _LOSSES = ("Impossible to decode", "Exceeded", "Error ", "Object ", "Page contents are not", "Page resources are not")
 _DEPTH, _MANY = 64, 100_000
-"""Fields and forms lie within each other; a damaged file may do so without end."""
+"""Most levels, and most fields or pictures, that are followed: a damaged file may nest them without end."""
 
 
 def read(content: bytes, name: str) -> tuple[str, list[str]]:
-    """The text of a PDF, page after page, and a phrase for each kind of thing that was left out of it.
+    """Read a PDF: return its text, page after page, and a phrase for each kind of thing that was left out of it.
 
     ``name`` is for the :class:`UserError` that is raised if the file is locked, or if nothing of it can be read.
     """
@@ -47,7 +53,8 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             if len(reading.failed) == len(texts) > 0:
                 raise reading.failed[1]
             texts.append("\n".join(reading.rest()))
-            left_out = list(reading.left_out(cut=content.rfind(b"%%EOF") < content.rfind(b"endobj")))
+            is_cut = content.rfind(b"%%EOF") < content.rfind(b"endobj")
+            left_out = list(reading.left_out(cut=is_cut))
         except UserError:
             raise
         except DependencyError as error:
@@ -61,7 +68,10 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
 
 @contextmanager
 def _heard() -> Iterator[list[str]]:
-    """The warnings of pypdf, which the user sees none of: they are of objects and tables, not of the document."""
+    """Collect pypdf's warnings in the list that is yielded; the user sees none of them.
+
+    They speak of objects and tables of the file, not of the document.
+    """
     warnings: list[str] = []
     handler = logging.Handler(logging.WARNING)
     logger = logging.getLogger("pypdf")
@@ -77,41 +87,45 @@ def _heard() -> Iterator[list[str]]:
 
 
 class _Reading:
-    """A PDF that is read page by page, and what its pages lack."""
+    """Reads a PDF page by page (:meth:`page`, then :meth:`rest`), and notes what is left out (:meth:`left_out`).
+
+    ``failed`` has the pages that could not be read, with their errors. ``warnings`` are those of :func:`_heard`.
+    """
 
     def __init__(self, pdf: PdfReader, warnings: list[str]) -> None:
         self._pdf = pdf
         self._warnings = warnings
         self._layers = _hidden_layers(pdf)
-        self._pages = 0
+        self._pages = 0  # the last page read
+        # Numbers of pages: without text; of pictures and hardly any text; garbled; damaged and read in part.
         self._empty: list[int] = []
         self._pictures: list[int] = []
         self._garbled: list[int] = []
         self._damaged: list[int] = []
         self.failed: dict[int, Exception] = {}
-        self._unread = False
-        self._hidden = 0
-        self._hidden_layers = False
-        self._fields: set[str] = set()
-        self._attached: list[str] = []
+        self._unread = False  # whether a field or remark could not be read
+        self._hidden = 0  # hidden fields and remarks
+        self._hidden_layers = False  # whether a page has hidden layers with text
+        self._fields: set[str] = set()  # full names of the fields read
+        self._attached: list[str] = []  # names of attached files
 
     def page(self, number: int, page: PageObject) -> str:
-        """The text of a page."""
+        """The text of a page with its fields and remarks; "" if it cannot be read."""
         self._pages = number
         self._warnings.clear()
-        nameless = 0
+        n_nameless = 0
 
-        def heed(piece: str, _cm: Any, _tm: Any, font: Any, _size: Any) -> None:
-            nonlocal nameless
-            nameless += _nameless(piece, font)
+        def count_nameless(piece: str, _cm: Any, _tm: Any, font: Any, _size: Any) -> None:
+            nonlocal n_nameless
+            n_nameless += _nameless(piece, font)
 
         try:
             if self._layers:
                 self._hidden_layers |= _leave_out(page, self._layers)
-            text = page.extract_text(visitor_text=heed)
+            text = page.extract_text(visitor_text=count_nameless)
         except DependencyError:
             raise
-        except Exception as error:  # of every class, as above; other pages may be whole
+        except Exception as error:  # other pages may be whole
             self.failed[number] = error
             return ""
         if any(warning.startswith(_LOSSES) for warning in self._warnings):
@@ -119,7 +133,7 @@ class _Reading:
         letters = [letter for letter in text if not letter.isspace()]
         if not letters:
             self._empty.append(number)
-        elif nameless + sum(map(_is_none, letters)) > _GARBLED * len(letters):
+        elif n_nameless + sum(map(_is_unreadable, letters)) > _GARBLED * len(letters):
             self._garbled.append(number)
         elif len(letters) < _FEW and _has_picture(page):
             self._pictures.append(number)
@@ -127,12 +141,12 @@ class _Reading:
         return "\n".join(part for part in parts if part.strip())
 
     def rest(self) -> Iterator[str]:
-        """The values of fields that stand on no page."""
+        """Yield the values of the form's fields that stand on no page, once all pages were read."""
         todo = self._parts(_dictionary(self._pdf.root_object.get("/AcroForm")).get("/Fields"))
-        seen = 0
-        while todo and seen < _MANY:
+        n_seen = 0
+        while todo and n_seen < _MANY:
             field = todo.pop(0)
-            seen = seen + 1
+            n_seen = n_seen + 1
             if "/Kids" in field:
                 todo[:0] = self._parts(field["/Kids"])
             elif "/T" in field:
@@ -142,7 +156,7 @@ class _Reading:
                     self._unread = True
 
     def left_out(self, *, cut: bool) -> Iterator[str]:
-        """Phrases that say what was left out; ``cut`` says that the file's end is missing."""
+        """Yield phrases that say what was left out; ``cut``: the end of the file is missing."""
         scans = "if they are scans, recognise their text first (OCR)"
         if self._empty:
             yield f"{_listed(self._empty, self._pages)} without text; {scans}"
@@ -166,32 +180,32 @@ class _Reading:
             yield "text of hidden layers left out"
         if self._hidden:
             yield f"{self._hidden} hidden fields or remarks left out"
-        with suppress(Exception):
+        with suppress(Exception):  # no form
             if "/XFA" in self._pdf.root_object["/AcroForm"].get_object():
                 yield "an XFA form: only its pages and fields were read; print it to PDF"
-        with suppress(Exception):
+        with suppress(Exception):  # a damaged list
             self._attached += [attachment.name for attachment in self._pdf.attachment_list]
         if self._attached:
             names = ", ".join(dict.fromkeys(self._attached))
             yield f"attached files not read ({names if len(names) < 100 else names[:100] + '...'})"
 
     def _remarks(self, page: PageObject) -> Iterator[str]:
-        """The values of fields and the texts of other annotations of a page."""
+        """Yield the values of fields and the texts of other annotations of a page; hidden ones are only counted."""
         for note in self._parts(page.get("/Annots")):
             try:
                 kind = note.get("/Subtype")
-                shown = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
-                hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
-            except Exception:  # of every class, as above; others may be whole
+                texts = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
+                is_hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
+            except Exception:  # others may be whole
                 self._unread = True
                 continue
-            if hidden:
-                self._hidden += any(shown)
+            if is_hidden:
+                self._hidden += any(texts)
             else:
-                yield from shown
+                yield from texts
 
     def _parts(self, listed: Any) -> list[DictionaryObject]:
-        """The dictionaries of a list in the file."""
+        """The dictionaries of a list in the file; none if the list is damaged."""
         try:
             return [_dictionary(part) for part in _object(listed) or ()]
         except Exception:
@@ -199,49 +213,58 @@ class _Reading:
             return []
 
     def _remark(self, page: PageObject, note: DictionaryObject, kind: Any) -> Iterator[str]:
+        """Yield the text of an annotation that is no field, if it has one; ``kind`` is its subtype."""
         if kind == "/FileAttachment":
             file = note.get("/FS", DictionaryObject()).get_object()
             self._attached.append(_text(file.get("/UF")) or _text(file.get("/F")) or "without a name")
         if kind in _NO_REMARKS:
             return
-        said = _text(note.get("/Contents")) or _rich(note.get("/RC"))
+        contents = _text(note.get("/Contents")) or _rich(note.get("/RC"))
         if kind in ("/FreeText", "/Stamp", "/Watermark"):  # they show it on the page
-            yield said or _drawn(page, note)
-        elif said:
+            yield contents or _drawn(page, note)
+        elif contents:
             author = _text(note.get("/T"))
-            yield f"Comment by {author}: {said}" if author else f"Comment: {said}"
+            yield f"Comment by {author}: {contents}" if author else f"Comment: {contents}"
 
     def _field(self, page: PageObject | None, widget: DictionaryObject) -> Iterator[str]:
+        """Yield "LABEL: VALUE" of the field that a widget shows, if it has a value and was not read before.
+
+        ``page`` is None for a field that stands on no page. Passwords are only counted, as hidden fields.
+        """
         field, name = _inherited(widget)
-        known = name in self._fields
-        button = field.get("/FT") == "/Btn"
+        is_known = name in self._fields
+        is_button = field.get("/FT") == "/Btn"
         if name:
             self._fields.add(name)
         flags = int(field.get("/Ff", 0))
-        if known and name:
+        if is_known and name:
             return
-        if button and flags & _PUSH_BUTTON:
+        if is_button and flags & _PUSH_BUTTON:
             yield _text(_dictionary(widget.get("/MK")).get("/CA")) or _drawn(page, widget)
         elif flags & _PASSWORD and field.get("/FT") == "/Tx":
             self._hidden += "/V" in field
         else:
+            # The state that the field's boxes show, if it is one of boxes to tick.
             boxes = (widget, *self._parts(field.get("/Kids")))
             states = [box.get("/AS") for box in boxes]
             ticked = [state for state in states if state not in (None, "/Off")]
-            chosen = ticked[0] if ticked else None
-            value = _value(field, chosen) or ("" if button else _drawn(page, widget))
+            state = ticked[0] if ticked else None
+            value = _value(field, state) or ("" if is_button else _drawn(page, widget))
             label = _text(field.get("/TU")) or name
             if value:
                 yield f"{label}: {value}" if label else value
 
 
 def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
-    """A field with what it has of the fields that it is part of, and its whole name."""
+    """A widget's entries, completed by those that it inherits from its parent fields (/Parent), and its full name.
+
+    The full name is like "form.section.field".
+    """
     field: dict[str, Any] = {}
     names: list[str] = []
     part: Any = widget
     for _ in range(_DEPTH):
-        field = {**part, **field}
+        field = {**part, **field}  # The nearer entry wins.
         name = _text(part.get("/T"))
         if name:
             names.insert(0, name)
@@ -252,32 +275,38 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
 
 
 def _value(field: Mapping[str, Any], state: Any) -> str:
-    """What a field holds, "" if nothing; ``state`` is what its widgets show if they are boxes that are ticked."""
+    """The value of a field as it shows it; "" if it has none.
+
+    ``state`` is the state of the ticked one of its boxes, None if it has no such box.
+    """
     value = _object(field.get("/V"))
     options = _object(field.get("/Opt")) or ()
-    if field.get("/FT") == "/Btn":
-        said = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
-        return _option(options, int(said)) if said.isdigit() and int(said) < len(options) else said
-    if field.get("/FT") == "/Sig":
+    kind = field.get("/FT")
+    if kind == "/Btn":
+        shown = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
+        is_index = shown.isdigit() and int(shown) < len(options)
+        return _option(options, int(shown)) if is_index else shown
+    if kind == "/Sig":
         return f"signed {_text(_dictionary(value).get('/Name'))}".strip() if value else ""
-    named = {}
+    # What the field shows for each value that it may hold.
+    shown_by_value = {}
     for number, reference in enumerate(options):
         option = reference.get_object()
         sent = option[0] if isinstance(option, list) and option else option
-        named[_text(sent)] = _option(options, number)
+        shown_by_value[_text(sent)] = _option(options, number)
     values = value if isinstance(value, list) else [value]
     texts = [text for text in map(_text, values) if text]
-    return ", ".join(named.get(text, text) for text in texts) or _rich(field.get("/RV"))
+    return ", ".join(shown_by_value.get(text, text) for text in texts) or _rich(field.get("/RV"))
 
 
 def _option(options: Sequence[Any], number: int) -> str:
-    """What a list shows for one of its options: a text, or a pair of what is sent and what is shown."""
+    """What a field shows for one of its options, which is a text, or a pair of the value and the text."""
     option = options[number].get_object()
     return _text(option[-1] if isinstance(option, list) and option else option)
 
 
 def _text(value: Any) -> str:
-    """A text of the file, "" if it is none; long ones are streams."""
+    """The text that a value of the file is: a text, a stream of one, or a number; "" for any other."""
     value = _object(value)
     if isinstance(value, StreamObject):
         value = value.get_data()
@@ -289,7 +318,7 @@ def _text(value: Any) -> str:
 
 
 def _rich(value: Any) -> str:
-    """The text of rich text, which is XHTML."""
+    """The plain text of rich text, which is XHTML."""
     text = _text(value)
     if not text:
         return ""
@@ -300,7 +329,7 @@ def _rich(value: Any) -> str:
 
 
 def _drawn(page: PageObject | None, note: DictionaryObject) -> str:
-    """The text that an annotation draws on a page."""
+    """The text that an annotation draws on a page, by its appearance (/AP); "" if there is none."""
     drawn = _dictionary(_dictionary(note.get("/AP")).get("/N"))
     if not isinstance(drawn, StreamObject):  # one for each state
         drawn = _dictionary(drawn.get(note.get("/AS", "")))
@@ -308,22 +337,23 @@ def _drawn(page: PageObject | None, note: DictionaryObject) -> str:
 
 
 def _object(value: Any) -> Any:
-    """What a reference is one to."""
+    """The object that a reference leads to; any other value as it is."""
     return value.get_object() if hasattr(value, "get_object") else value
 
 
 def _dictionary(value: Any) -> DictionaryObject:
+    """The dictionary that a value is or leads to; an empty one if there is none."""
     value = _object(value)
     return value if isinstance(value, DictionaryObject) else DictionaryObject()
 
 
-def _is_none(letter: str) -> bool:
-    """Whether a character is none that a text has: a control character, or of no or of private use."""
+def _is_unreadable(letter: str) -> bool:
+    """Whether texts do not have a character: a control character, or one of no use or private use."""
     return letter == "\ufffd" or unicodedata.category(letter) in ("Cc", "Cn", "Co", "Cs")
 
 
 def _nameless(piece: str, font: Any) -> int:
-    """How many characters of a text are no letters, as its font has numbers or names of its own in their place."""
+    """How many characters of a text are codes or glyph names, of a font that does not say which letters they mean."""
     font = _dictionary(font)
     coding = _object(font.get("/Encoding"))
     if "/ToUnicode" in font:
@@ -355,7 +385,7 @@ def _has_picture(page: PageObject) -> bool:
 
 
 def _listed(pages: Iterable[int], number: int) -> str:
-    """Pages of a ``number`` of them as a phrase, as ``pages 2-4, 7 of 10``."""
+    """Write numbers of pages, of ``number`` pages in all, as a phrase like ``pages 2-4, 7 of 10``."""
     ranges: list[list[int]] = []
     for page in pages:
         if ranges and page == ranges[-1][-1] + 1:
@@ -373,7 +403,7 @@ def _listed(pages: Iterable[int], number: int) -> str:
 
 
 def _hidden_layers(pdf: PdfReader) -> set[int]:
-    """The numbers of the objects that are layers which a viewer does not show at first."""
+    """The object numbers of the layers that a viewer does not show when it opens the file."""
     with suppress(Exception):  # a damaged list hides nothing
         properties = _dictionary(pdf.root_object.get("/OCProperties"))
         first = _dictionary(properties.get("/D"))
@@ -386,7 +416,10 @@ def _hidden_layers(pdf: PdfReader) -> set[int]:
 
 
 def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool:
-    """Whether what ``owner`` names under ``key``, a layer or a rule about several, is not shown."""
+    """Whether the layer that ``owner`` names under ``key``, or a rule about several layers, hides what it belongs to.
+
+    ``layers`` are the hidden ones (:func:`_hidden_layers`).
+    """
     if not layers or key not in owner:
         return False
     reference = owner.raw_get(key)
@@ -397,14 +430,20 @@ def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool
     listed = _object(members)
     if not isinstance(listed, list):
         listed = [members]
-    off = [member.idnum in layers for member in listed]
-    by_policy = {"/AllOn": not any(off), "/AnyOff": any(off), "/AllOff": all(off), "/AnyOn": not all(off)}
-    is_shown = by_policy.get(rule.get("/P"), by_policy["/AnyOn"])
-    return bool(off) and not is_shown
+    is_off = [member.idnum in layers for member in listed]
+    # Whether each kind of rule shows the content.
+    by_rule = {
+        "/AllOn": not any(is_off),
+        "/AnyOff": any(is_off),
+        "/AllOff": all(is_off),
+        "/AnyOn": not all(is_off),
+    }
+    is_shown = by_rule.get(rule.get("/P"), by_rule["/AnyOn"])
+    return bool(is_off) and not is_shown
 
 
 def _leave_out(page: PageObject, layers: set[int]) -> bool:
-    """Take what hidden layers show out of a page; returns whether there was any."""
+    """Remove the content of hidden ``layers`` from a page; returns whether there was any."""
     content = page.get_contents()
     if content is None:
         return False
@@ -412,18 +451,19 @@ def _leave_out(page: PageObject, layers: set[int]) -> bool:
     properties = _dictionary(resources.get("/Properties"))
     objects = _dictionary(resources.get("/XObject"))
     kept: list[tuple[Any, Any]] = []
-    marks: list[bool] = []
+    hides: list[bool] = []  # for each marked part that is open, whether its layer is hidden
     found = False
     for operands, operator in content.operations:
         if operator in (b"BMC", b"BDC"):
-            layer = operator == b"BDC" and len(operands) == 2 and operands[0] == "/OC"
-            marks.append(layer and isinstance(operands[1], str) and _is_off(properties, layers, operands[1]))
-        elif operator == b"EMC" and marks:
-            marks.pop()
+            is_layer = operator == b"BDC" and len(operands) == 2 and operands[0] == "/OC"
+            hides.append(is_layer and isinstance(operands[1], str) and _is_off(properties, layers, operands[1]))
+        elif operator == b"EMC" and hides:
+            hides.pop()
         drawn = objects.get(operands[0]) if operator == b"Do" and operands else None
-        if operator in _SHOWS and (any(marks) or _is_off(_dictionary(drawn), layers)):
+        if operator in _SHOWS and (any(hides) or _is_off(_dictionary(drawn), layers)):
             found = True
             if operator in (b"'", b'"'):
+                # These also move to the next line, as T* does.
                 kept.append(([], b"T*"))
         else:
             kept.append((operands, operator))

@@ -1,4 +1,4 @@
-"""Documents from files: plain text, Markdown, HTML and PDF, and standard input."""
+"""Read documents from files (plain text, Markdown, HTML, PDF) and from standard input."""
 
 import codecs
 import html
@@ -36,7 +36,7 @@ _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re
 
 
 def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str:
-    """The texts of files, joined in their order; ``-`` is standard input.
+    """Read files and return their texts, joined in their order; ``-`` is standard input.
 
     ``note`` gets a sentence for each file that was not read whole; by default it goes to standard error.
     Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
@@ -54,7 +54,7 @@ def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str
 
 
 def of_html(page: str, left_out: list[str] | None = None) -> str:
-    """The text that an HTML page shows, with a line or paragraph for each block element and row of a table.
+    """The text that an HTML page shows, with a line or paragraph for each block element and each row of a table.
 
     The list ``left_out`` gets a phrase for each kind of thing that was left out.
     """
@@ -65,7 +65,10 @@ def of_html(page: str, left_out: list[str] | None = None) -> str:
 
 
 def _pages() -> ModuleType:
-    """The module that reads web pages, whose packages only they need."""
+    """The module that reads web pages, imported here because only web pages need its packages.
+
+    Raises :class:`UserError` if one of them is not installed.
+    """
     try:
         from utaca.app import document_html
     except ImportError as error:
@@ -74,28 +77,33 @@ def _pages() -> ModuleType:
 
 
 def _on_a_line(text: str) -> str:
-    """A text without line ends and codes for the terminal, which names of files may have."""
+    """A text in a line: line ends and control codes for the terminal, which file names may have, become U+FFFD."""
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "\ufffd", text)
 
 
 def _read(path: str, name: str, left_out: list[str]) -> str:
-    """The text of a document; adds what it lacks of the document to ``left_out``, in words."""
+    """Read the document at ``path`` and return its text; ``name`` is its name in errors.
+
+    Adds a phrase to ``left_out`` for each kind of thing that was left out. Raises :class:`UserError` if no text is
+    left.
+    """
     content = _bytes(path, name)
-    # Other bytes may precede the mark; the file's name shows that it is no text about PDF.
+    # In a file named .pdf, other bytes may precede the mark; without the name, it could be a text about PDF.
     start = content[:1024] if path.lower().endswith(".pdf") else content[:5]
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        why = "which may be a scan: recognise its text first (OCR)" if is_pdf else "give another"
-        others = [phrase for phrase in left_out if "OCR" not in phrase]
-        known = f" ({_on_a_line('; '.join(others))})" if others else ""
-        raise UserError(f"document {name} holds no text{known}; {why}")
+        advice = "which may be a scan: recognise its text first (OCR)" if is_pdf else "give another"
+        # What the advice does not say already.
+        phrases = [phrase for phrase in left_out if "OCR" not in phrase]
+        why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
+        raise UserError(f"document {name} holds no text{why}; {advice}")
     # The first line keeps its indentation.
     return re.sub(r"\A(?:[^\S\n]*\n)+", "", text.rstrip())
 
 
 def _bytes(path: str, name: str) -> bytes:
-    """The content of a file or of standard input; raises :class:`UserError` if it cannot be read."""
+    """The content of a file or of standard input; raises :class:`UserError`, with ``name``, if it cannot be read."""
     try:
         if path != STDIN:
             if not path:
@@ -118,10 +126,15 @@ def _bytes(path: str, name: str) -> bytes:
 
 
 def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
-    """The text of a file of characters; of an HTML page, the text that it shows."""
-    marked = [encoding for mark, encoding in _MARKS.items() if content.startswith(mark)]
-    encoding = marked[0] if marked else "utf-8"
-    whole = content.decode(encoding, errors="replace") if marked else content.decode("latin-1")
+    """The text of a file of characters; of an HTML page, the text that it shows.
+
+    ``path`` is in lower case; ``name`` and ``left_out`` are as for :func:`_read`. The encoding is that of the file's
+    byte order mark, or the one that a page declares, or UTF-8.
+    """
+    encodings = [encoding for mark, encoding in _MARKS.items() if content.startswith(mark)]
+    has_mark = bool(encodings)
+    encoding = encodings[0] if has_mark else "utf-8"
+    whole = content.decode(encoding, errors="replace") if has_mark else content.decode("latin-1")
     start = whole[:4096]
     page = _PAGE.match(start)
     if page is None and not path.endswith(_HTML):
@@ -130,15 +143,16 @@ def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
             if form.match(start):
                 raise UserError(f"document {name} is {kind}; save it as UTF-8 text, HTML or PDF")
         return text
-    declared = None if marked else _pages().declared(content)
+    declared = None if has_mark else _pages().declared(content)
     text = _as_declared(content, name, declared, left_out) if declared else _decoded(content, name, encoding)
-    if path.endswith(_XHTML) or (page and page[1]):
+    begins_as_xml = page is not None and page[1]
+    if begins_as_xml or path.endswith(_XHTML):
         text = _as_html(text)
     return of_html(text, left_out)
 
 
 def _as_html(page: str) -> str:
-    """XHTML as HTML, in which an element that XML ends at once has begun, and CDATA is a comment."""
+    """Convert XHTML to HTML, where ``<p/>`` would begin an element without ending it, and CDATA would be a comment."""
     before, *parts = page.split("<![CDATA[")
     texts = [_SELF_CLOSED.sub(r"<\1\2></\1>", before)]
     for part in parts:
@@ -151,7 +165,7 @@ def _as_html(page: str) -> str:
 
 
 def _decoded(content: bytes, name: str, encoding: str) -> str:
-    """A text in ``encoding``; raises :class:`UserError` if it is not in it."""
+    """Decode a text; raises :class:`UserError` if it is not in ``encoding``."""
     try:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
@@ -170,7 +184,10 @@ def _checked(text: str, name: str) -> str:
 
 
 def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) -> str:
-    """A page in the encoding that it declares."""
+    """Decode a page in the encoding that it declares; adds a phrase to ``left_out`` if some characters are not in it.
+
+    Raises :class:`UserError` if so many are not that the declaration must be wrong.
+    """
     if encoding == "replacement":
         raise UserError(f"document {name} declares an encoding that browsers do not read; save it as UTF-8")
     text, replaced = _pages().decoded(content, encoding)
@@ -183,7 +200,7 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
 
 
 def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
-    """The text of a PDF."""
+    """The text of a PDF; ``name`` and ``left_out`` are as for :func:`_read`."""
     try:
         import pypdf  # noqa: F401
 

@@ -52,6 +52,7 @@ class Commands(TyperGroup):
     """The group of subcommands; a :class:`UserError` in a subcommand ends it with one sentence and exit status 2."""
 
     def invoke(self, ctx: Any) -> Any:
+        """Run the subcommand; see the class."""
         try:
             return super().invoke(ctx)
         except UserError as error:
@@ -72,6 +73,7 @@ app.add_typer(answers, name="answers")
 
 
 def _version(wanted: bool) -> None:
+    """Print the version and end the command, if ``wanted``."""
     if wanted:
         from importlib.metadata import version
 
@@ -223,15 +225,15 @@ def fetch_tasks(
     from utaca.tasks.fetch import OFFICIAL
     from utaca.tasks.fetch import fetch as fetched
 
-    faults = 0
+    n_faults = 0
     for file in fetched(names or OFFICIAL, folder):
         if file.fault:
-            faults += 1
+            n_faults += 1
             streams.tell(f"Error: {file.fault}.")
         else:
             done = "fetched and checked" if file.now else "is there already"
             print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
-    if faults:
+    if n_faults:
         raise typer.Exit(1)
 
 
@@ -275,8 +277,8 @@ def tables(context: typer.Context) -> None:
 
     if not Path("Snakefile").is_file():
         raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
-    counted = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in context.args)
-    cores = [] if counted else ["--cores", "all"]
+    sets_cores = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in context.args)
+    cores = [] if sets_cores else ["--cores", "all"]
     configfiles.check_words(context.args)
     os.execv(sys.executable, [sys.executable, "-c", _SNAKEMAKE, "results/tables", *cores, *context.args])
 
@@ -364,7 +366,7 @@ def serve_rules(
 
 
 def run() -> None:
-    """The entry point."""
+    """Run the command; the entry point of ``utaca`` and ``python -m utaca``."""
     try:
         streams.guard()
         try:

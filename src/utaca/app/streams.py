@@ -36,9 +36,10 @@ def end() -> None:
 
 
 def _drop(number: int) -> None:
-    """Send what is still to come for a stream nowhere: Python writes it once more when it exits."""
+    """Let the file ``number`` lead nowhere, so that what Python still writes to it when it exits raises no error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     if nowhere == number:
+        # The number was closed, so the system gave it to the opened file; child processes are to have it too.
         os.set_inheritable(number, True)
     else:
         os.dup2(nowhere, number)
@@ -46,7 +47,7 @@ def _drop(number: int) -> None:
 
 
 def _fill() -> None:
-    """Open the numbers of streams that are closed: the next file would take them, and what is written to the stream."""
+    """Let closed standard streams lead nowhere: the next opened file would take their numbers, and get their text."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -55,7 +56,10 @@ def _fill() -> None:
 
 
 def _wrapped(stream: TextIO | None, kind: type[io.FileIO], number: int) -> TextIO:
-    """A stream that writes to the file of another as ``kind`` does; what has no file stays."""
+    """A text stream to the file of ``stream`` whose writes are those of ``kind``; ``stream`` itself if it has no file.
+
+    If ``stream`` is None (closed), the file is that with this ``number``.
+    """
     if stream is None:
         return io.TextIOWrapper(io.BufferedWriter(kind(number, "w", closefd=False)), "utf-8", "backslashreplace")
     try:
@@ -72,7 +76,10 @@ def _wrapped(stream: TextIO | None, kind: type[io.FileIO], number: int) -> TextI
 
 
 class _Output(io.FileIO):
+    """The file of standard output; see :func:`guard`."""
+
     def write(self, data: Any) -> int | None:
+        """Write, or raise :class:`UserError`; BrokenPipeError if nobody reads."""
         try:
             return super().write(data)
         except BrokenPipeError:
@@ -83,6 +90,8 @@ class _Output(io.FileIO):
 
 
 class _Error(io.FileIO):
+    """The file of standard error; what cannot be written is lost."""
+
     def write(self, data: Any) -> int | None:
         # There is no other place to say so, and the answer does not need it.
         with suppress(OSError):

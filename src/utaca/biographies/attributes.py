@@ -43,7 +43,7 @@ _values = partial(read, "biographies/values.yaml", Values)
 
 
 def _date(rng: random.Random, first_year: int, last_year: int) -> str:
-    """A day from ``first_year`` to ``last_year``, both included, in one of five notations."""
+    """Draw a day from ``first_year`` to ``last_year``, both included, written in one of five notations."""
     first = datetime.date(first_year, 1, 1).toordinal()
     last = datetime.date(last_year, 12, 31).toordinal()
     day = datetime.date.fromordinal(rng.randint(first, last))
@@ -74,6 +74,7 @@ def _city(rng: random.Random, locale: str) -> str:
 
 
 def _place(rng: random.Random, locale: str) -> str:
+    """A place of the list, or a city with its state or country; one in five such cities is put into any country."""
     if rng.random() < 0.3:
         return rng.choice(_values().places)
     locale = _some_locale(rng, locale)
@@ -86,6 +87,7 @@ def _place(rng: random.Random, locale: str) -> str:
 
 
 def _university(rng: random.Random, locale: str) -> str:
+    """A university of the list, or one that is named for a surname or a city."""
     if rng.random() < 0.35:
         return rng.choice(_values().universities)
     locale = _some_locale(rng, locale)
@@ -94,6 +96,7 @@ def _university(rng: random.Random, locale: str) -> str:
 
 
 def _major(rng: random.Random, locale: str) -> str:
+    """A major of the list, a branch of a field, or two fields."""
     draw = rng.random()
     values = _values()
     if draw < 0.65:
@@ -110,17 +113,21 @@ def _company(rng: random.Random, locale: str) -> str:
 
 
 def _user_agent(rng: random.Random, locale: str) -> str:
-    # Only up to the end of the first comment, because the rest may hold a date relative to today.
+    """A user agent up to the end of its first comment: the rest may hold a date that depends on the present day."""
     agent = _source(rng, "en_US").user_agent()
     return agent[: agent.index(")") + 1]
 
 
 def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], str]:
-    """A draw by a method of Faker: a share ``local`` of draws in the person's locale, the rest in American English."""
+    """A function that draws a value by a method of Faker.
+
+    A share ``local`` of the values are of the person's locale, the others of American English.
+    """
 
     def draw(rng: random.Random, locale: str) -> str:
-        at_home = local == 1 or (local > 0 and rng.random() < local)
-        source = _source(rng, locale if at_home else "en_US")
+        # No number is drawn for a share of 0 or 1: the values that follow depend on how many are drawn.
+        is_local = local == 1 or (local > 0 and rng.random() < local)
+        source = _source(rng, locale if is_local else "en_US")
         return getattr(source, method)()
 
     return draw
@@ -174,10 +181,10 @@ Attribute = Literal[TRAINING_ATTRIBUTES + HELD_OUT_ATTRIBUTES]
 
 
 def draw_value(attribute: str, rng: random.Random, locale: str) -> str:
-    """A fictitious value of an attribute for a person of a Faker locale.
+    """Draw a fictitious value of an attribute for a person of a Faker locale.
 
-    The value is one non-empty line that neither ends in a full stop nor contains "unknown". Every attribute draws
-    exactly one number from ``rng``.
+    The value is one non-empty line that neither ends in a full stop nor contains "unknown". Exactly one number is drawn
+    from ``rng``, whatever the attribute; it seeds the generator that draws the value.
     """
     draw = _DRAWS[attribute]
     value_rng = random.Random(rng.getrandbits(64))

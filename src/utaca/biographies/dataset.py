@@ -12,7 +12,9 @@ from utaca.biographies.people import Person, people
 from utaca.biographies.sentences import summary
 
 Write = Callable[[str, Sequence[tuple[str, str]]], tuple[Sequence[str], Sequence[Mapping[str, Any]]]]
-"""Writes a biography from a person's name and (attribute, value) pairs: sentences, and ``stated`` of the schema."""
+"""A function that writes a biography from a person's name and (attribute, value) pairs.
+
+It returns the sentences, and where they state the facts, as ``stated`` of schema "biographies"."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Draft:
 
 
 def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
-    """The people and facts of a split; a larger ``count`` continues the same sequence.
+    """Draw the people and facts of a split, ``count`` of them; a larger ``count`` continues the same sequence.
 
     A draft has one attribute in "train" and "validation", in rotation over the split's attributes, and all six held-out
     attributes in "test".
@@ -41,7 +43,7 @@ def drafts(split: str, count: int, seed: int) -> Iterator[Draft]:
 def biographies(
     split: str, count: int, seed: int, write: Write | None = None, writer: str = "pattern"
 ) -> Iterator[dict]:
-    """Rows of schema "biographies".
+    """Make the biographies of a split, as rows of schema "biographies"; ``count`` and ``seed`` as for :func:`drafts`.
 
     A biography of "train" and "validation" is the sentence that states its fact, which stands among simple sentences
     in its document (:mod:`utaca.biographies.fillers`). A biography of "test" has the sentences that

@@ -1,8 +1,8 @@
-"""Positions at which a document states its facts, and documents without these statements, to train detectors.
+"""Find where a document states its facts, and make variants without these statements, to train detectors on.
 
 The evidence of a fact is the sentence of the document that states it. The paper trains its detector under complete,
-partial and missing evidence only in RULER (appendix "Calibration"). A
-good reader seldom fails under complete evidence, which leaves a detector of three classes little to learn from.
+partial and missing evidence only in RULER (appendix "Calibration"). A good reader seldom fails under complete evidence,
+which leaves a detector of three classes little to learn from.
 """
 
 import random
@@ -26,46 +26,52 @@ _BREAKS = re.compile(r"\n{3,}")
 
 
 def source(document: Mapping[str, Any], value: str) -> tuple[int, int] | None:
-    """Character offsets [start, end) of the sentence that states ``value``; ``document`` has ``text`` and ``spans``.
+    """Find the sentence of a document's biography that states ``value``; returns its character offsets [start, end).
 
-    It is the first of these sentences that the document has: the sentence at the place that ``evidence`` gives for a
-    fact with this value; the first sentence of the biography that contains the value, up to letter case and spaces; the
-    sentence with most words of the value, if it has at least half of them. None if it has none of these.
+    Of these sentences it is the first one that the document has: the sentence at the place that ``evidence`` gives for
+    a fact with this value; the first sentence that contains the value, up to letter case and spaces; the sentence with
+    most words of the value, if it has at least half of them. None if there is none of these. ``document`` has ``text``
+    and ``spans``; ``facts`` and ``evidence`` may be missing.
     """
     text = document["text"]
     spans = _biography_spans(document)
-    wanted = {word.lower() for word in _WORD.findall(value)}
-    if not wanted:
+    words_of_value = {word.lower() for word in _WORD.findall(value)}
+    if not words_of_value:
         return None
-
-    def around(first: int, last: int, start: int, end: int) -> tuple[int, int]:
-        # Full stops within the value end no sentence.
-        before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, first)]
-        after = _SENTENCE_END.search(text, last - 1, end)
-        return _stripped(text, before[-1] if before else start, after.end() if after else end)
-
     facts = document.get("facts") or ()
     attributes = [fact["attribute"] for fact in facts if fact["value"] == value]
     places = [place for place in document.get("evidence") or () if place["attribute"] in attributes]
     for place in sorted(places, key=lambda place: place["start"]):
         for start, end in spans:
             if start <= place["start"] < end:
-                return around(place["start"], place["end"], start, end)
+                return _sentence_around(text, (place["start"], place["end"]), (start, end))
     literal = re.compile(r"\s+".join(map(re.escape, value.split())), re.IGNORECASE)
     for start, end in spans:
         match = literal.search(text, start, end)
         if match:
-            return around(match.start(), match.end(), start, end)
+            return _sentence_around(text, match.span(), (start, end))
 
     def n_common(span: tuple[int, int]) -> int:
+        """How many words of the value a sentence has."""
         words = _WORD.findall(text[slice(*span)])
-        return len(wanted & {word.lower() for word in words})
+        return len(words_of_value & {word.lower() for word in words})
 
     candidates: list[tuple[int, int]] = []
     for start, end in spans:
         candidates += sentences(text, start, end)
     best = max(candidates, key=n_common, default=None)
-    return best if best and 2 * n_common(best) >= len(wanted) else None
+    has_half = best is not None and 2 * n_common(best) >= len(words_of_value)
+    return best if has_half else None
+
+
+def _sentence_around(text: str, place: tuple[int, int], span: tuple[int, int]) -> tuple[int, int]:
+    """The sentence within ``span`` that has the characters ``place``; all of these are offsets [start, end)."""
+    start, end = span
+    first, last = place
+    # Full stops within the place end no sentence, but for one at its very end.
+    ends_before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, first)]
+    end_after = _SENTENCE_END.search(text, last - 1, end)
+    return _stripped(text, ends_before[-1] if ends_before else start, end_after.end() if end_after else end)
 
 
 def sentence(document: Mapping[str, Any], value: str) -> str:
@@ -75,9 +81,9 @@ def sentence(document: Mapping[str, Any], value: str) -> str:
 
 
 def verbatim(text: str, person: str, facts: Iterable[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """The first place at which a biography states each of ``facts``, for facts whose value it has verbatim.
+    """Find where a biography's text has the values of ``facts`` verbatim; returns ``stated`` of schema "biographies".
 
-    The result is ``stated`` of schema "biographies". Longer values match first, so that "Law" does not match inside the
+    A fact whose value does not occur gets no entry. Longer values match first, so that "Law" does not match inside the
     name of a law school; nothing matches inside the person's name. Facts that share a value get successive occurrences
     of the value, in order, and the last one if there are too few.
     """
@@ -96,29 +102,29 @@ def verbatim(text: str, person: str, facts: Iterable[Mapping[str, str]]) -> list
 
 
 def evidence(document: Mapping[str, Any], stated: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where a document states its facts, as ``evidence`` of schema "documents".
+    """Convert places in a biography to places in its document: ``evidence`` of schema "documents".
 
-    ``document`` has ``text`` and ``spans``, in which the biography's sentences are whole and in order; ``stated`` are
-    the places in these sentences joined by spaces, as in schema "biographies".
+    ``document`` has ``text`` and ``spans``, in which the biography's sentences are whole and in order. ``stated`` has
+    the places of the facts in these sentences joined by spaces, as in schema "biographies".
     """
-    # The end of each part of the biography in the joined sentences, and how far the document moves the part.
-    moved = []
-    offset = 0
+    # For each part of the biography: its end in the joined sentences, and its offset in the document minus that there.
+    parts = []
+    joined_start = 0
     for start, end in _biography_spans(document):
-        moved.append((offset + end - start, start - offset))
-        offset += end - start + 1
+        parts.append((joined_start + end - start, start - joined_start))
+        joined_start += end - start + 1
     places = []
     for place in stated:
-        by = next(by for end, by in moved if place["end"] <= end)
-        start = place["start"] + by
-        end = place["end"] + by
+        shift = next(shift for joined_end, shift in parts if place["end"] <= joined_end)
+        start = place["start"] + shift
+        end = place["end"] + shift
         text = document["text"][start:end]
         places.append({"attribute": place["attribute"], "text": text, "start": start, "end": end})
     return places
 
 
 def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Id, person, facts and text of a document under each of the ``conditions`` of its evidence.
+    """Make a document's variants, one under each of the ``conditions`` of evidence, with id, person, facts and text.
 
     ``document`` is a row of schema "documents". Complete evidence leaves the text as it is. Missing evidence removes
     every sentence of the biography that states the value of a fact. Partial evidence removes those of half of the
@@ -127,6 +133,7 @@ def variants(document: Mapping[str, Any], conditions: Collection[str]) -> Iterat
     :func:`named`.
     """
     attributes = [fact["attribute"] for fact in document["facts"]]
+    # The attributes whose evidence a partial variant lacks.
     half = random.Random(f"evidence {document['id']}").sample(attributes, _half_of(attributes))
     for condition in conditions:
         if condition == _COMPLETE:
@@ -169,17 +176,20 @@ def _biography_spans(document: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def sentences(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The sentences from character ``start`` to ``end`` of a text, [start, end) each, without the spaces between."""
+    """Yield the offsets [start, end) of the sentences in characters [``start``, ``end``) of a biography's text.
+
+    The spaces between sentences belong to none.
+    """
     stops = [match.end() for match in _SENTENCE_END.finditer(text, start, end)]
     for stop in [*stops, end]:
-        first, stop = _stripped(text, start, stop)
+        first, _ = _stripped(text, start, stop)
         if first < stop:
             yield first, stop
         start = stop
 
 
 def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
-    """Characters [start, end) without the white space at their beginning."""
+    """The offsets [start, end) of a part of a text without the white space at its beginning."""
     return end - len(text[start:end].lstrip()), end
 
 
@@ -191,18 +201,19 @@ def any_of(words: Iterable[str]) -> str:
     return "|".join(rf"(?<!{letter}){re.escape(word)}(?!{letter})" for word in longest)
 
 
-def _stated(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
-    """A pattern that matches the values of some facts, as in ``facts`` and as written in the document."""
+def _pattern_of_values(document: Mapping[str, Any], attributes: Collection[str]) -> re.Pattern[str]:
+    """A pattern that matches the values of these attributes, as in ``facts`` and as the document writes them."""
     values = {fact["value"] for fact in document["facts"] if fact["attribute"] in attributes}
     values |= {place["text"] for place in document["evidence"] if place["attribute"] in attributes}
     return re.compile(any_of(values), re.IGNORECASE)
 
 
 def _halved(document: Mapping[str, Any]) -> str:
-    """The text of a document with one fact, the value of the fact cut to its first half."""
-    stated = _stated(document, [document["facts"][0]["attribute"]])
+    """The text of a document that has one fact, with the fact's value cut to its first half wherever it is stated."""
+    value = _pattern_of_values(document, [document["facts"][0]["attribute"]])
 
     def half(match: re.Match[str]) -> str:
+        """The first half of a value's words, or of the letters if it is a single word."""
         words = match[0].split()
         if len(words) > 1:
             return " ".join(words[: _half_of(words)])
@@ -212,22 +223,22 @@ def _halved(document: Mapping[str, Any]) -> str:
     kept = []
     end = 0
     for first, last in _biography_spans(document):
-        kept += [text[end:first], stated.sub(half, text[first:last])]
+        kept += [text[end:first], value.sub(half, text[first:last])]
         end = last
     return "".join([*kept, text[end:]])
 
 
 def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
-    """The text without the sentences that state the values of the facts ``lost``."""
+    """The text without the biography's sentences that state the values of the attributes ``lost``."""
     places = [place for place in document["evidence"] if place["attribute"] in lost]
     text = document["text"]
-    stated = _stated(document, lost)
+    values = _pattern_of_values(document, lost)
     kept = []
     end = 0
     for span in _biography_spans(document):
         for first, last in sentences(text, *span):
-            overlaps = any(place["start"] < last and first < place["end"] for place in places)
-            if overlaps or stated.search(text, first, last):
+            has_evidence = any(place["start"] < last and first < place["end"] for place in places)
+            if has_evidence or values.search(text, first, last):
                 kept.append(text[end:first])
                 end = _SPACES.match(text, last).end()
     return _BREAKS.sub("\n\n", "".join([*kept, text[end:]]))

@@ -26,7 +26,7 @@ class Fillers(DataFile):
 
 
 class Filler:
-    """Puts biographies among simple sentences; ``count`` gives a text's length in the reader's tokens."""
+    """Makes documents of biographies among simple sentences; ``count`` gives a text's length in the reader's tokens."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
@@ -35,7 +35,7 @@ class Filler:
         self._size = cache(lambda sentence: count(f" {sentence}"))
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
-        """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
+        """Make a document of ``n_tokens`` tokens, to within 1 %, that has the biography: a row of schema ``documents``.
 
         The biography's sentences stay together, before, between or after simple sentences; each of these places is
         equally likely. Simple sentences are drawn in random order, without repetition until all were used; only the
@@ -45,7 +45,7 @@ class Filler:
         narrative = " ".join(biography["sentences"])
         slack = int(n_tokens * TOLERANCE)
         n_narrative = self._count(narrative)
-        # A joined text may have more or fewer tokens than its sentences one by one: each attempt corrects by the
+        # A joined text may have more or fewer tokens than its sentences one by one. Each attempt is corrected by the
         # difference that the previous one found.
         correction = 0
         for _ in range(_ATTEMPTS):
@@ -61,7 +61,10 @@ class Filler:
         )
 
     def _fillers(self, needed: int, slack: int, rng: random.Random) -> list[str]:
-        """Sentences that sum to ``needed`` tokens, or to at most ``slack`` fewer if one is short enough."""
+        """Draw simple sentences of ``needed`` tokens in sum, or of at most ``slack`` fewer.
+
+        The sum is lower if no sentence is short enough for what is left.
+        """
         drawn: list[str] = []
         order: list[str] = []
         while needed > slack:

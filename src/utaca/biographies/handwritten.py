@@ -40,10 +40,10 @@ def biographies(path: str | Path) -> list[Biography]:
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
                 raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {MEND}")
-        names = [fact["attribute"] for fact in row["facts"]] + row["absent"]
-        twice = [name for name in names if names.count(name) > 1]
-        if twice:
-            raise UserError(f"{where} has the attribute {twice[0]!r} twice; {MEND}")
+        attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
+        repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
+        if repeated:
+            raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {MEND}")
         if rows.setdefault(row["id"], row) is not row:
             raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
     if not rows:
@@ -52,10 +52,10 @@ def biographies(path: str | Path) -> list[Biography]:
 
 
 def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
-    """Rows of schema "biographies" of the test split: the first ``count`` of a file, each text as one sentence.
+    """Take the first ``count`` biographies of a file for the test split, as rows of schema "biographies".
 
-    A row has at most its first six facts. Raises :class:`UserError` as :func:`biographies` does, and if the file has
-    fewer rows, or a row has no facts.
+    A row has the whole text as its only sentence, and at most the first six facts. Raises :class:`UserError` as
+    :func:`biographies` does, and if the file has fewer biographies, or one has no facts.
     """
     rows = biographies(path)
     if len(rows) < count:

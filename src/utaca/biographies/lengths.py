@@ -1,4 +1,4 @@
-"""Lengths of documents, and how many of their facts a reader sees without retrieval."""
+"""Draw the lengths of documents, and compute which share of their facts a reader sees only by retrieval."""
 
 import random
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def mode(shortest: int, longest: int, mean: float) -> float:
 
 
 def draw_length(shortest: int, longest: int, mean: float, rng: random.Random) -> int:
-    """A length from ``shortest`` to ``longest``, both included.
+    """Draw a length from ``shortest`` to ``longest``, both included.
 
     It is drawn from the triangular distribution that has this ``mean``; 0: all lengths are equally likely.
     """
@@ -46,11 +46,12 @@ def share_outside(shortest: int, longest: int, mean: float, layout: Layout) -> f
     window is that of the document's last token. Question and answer move it on, so that a little more than this share
     lies outside when the answer is decoded.
     """
-    weights = 0.0
-    far = 0.0
+    total_weight = 0.0
+    weighted_share = 0.0
     peak = mode(shortest, longest, mean)
 
     def weight_of(length: int) -> float:
+        """How likely a length is, up to a common factor."""
         if not mean or shortest == longest:
             return 1.0
         if length < peak:
@@ -59,6 +60,6 @@ def share_outside(shortest: int, longest: int, mean: float, layout: Layout) -> f
 
     for length in range(shortest, longest + 1):
         weight = weight_of(length)
-        weights += weight
-        far += weight * layout.n_far(length - 1) * layout.block_size / length
-    return far / weights
+        total_weight += weight
+        weighted_share += weight * layout.n_far(length - 1) * layout.block_size / length
+    return weighted_share / total_weight

@@ -53,11 +53,11 @@ class Padder:
             raise UserError(f"corpus {corpus!r} has no usable paragraph to pad documents with; choose another corpus")
         self._count = count
         self._corpus = corpus
-        # Tokens of a paragraph, separator included.
+        # Tokens of a paragraph, with the separator after it.
         self._size = cache(lambda text: count(text + SEPARATOR))
 
     def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
-        """A row of schema ``documents``: the biography in a text of ``n_tokens`` tokens, to within 1 %.
+        """Make a document of ``n_tokens`` tokens, to within 1 %, that has the biography: a row of schema ``documents``.
 
         The biography's sentences stay whole and in order. If they state several facts, they are divided into two to
         four groups at increasing random depths; otherwise they stay together. Padding takes articles in random order
@@ -66,10 +66,10 @@ class Padder:
         all were used. Raises :class:`UserError` if the biography is longer than ``n_tokens``, or if no cut comes within
         1 %.
         """
-        groups = _dealt(biography, rng)
-        size = self._count(" ".join(groups))
+        groups = _grouped(biography, rng)
+        size = self._count(" ".join(groups))  # tokens of the biography
         slack = int(n_tokens * TOLERANCE)
-        # A set of tasks has documents of its own length, and no split.
+        # What an error advises to raise. A set of tasks has documents of its own length, and no split.
         key = f"scale.{biography['split']}.tokens" if biography["split"] in FACTS else "the set's length"
         if size > n_tokens:
             raise UserError(
@@ -78,7 +78,7 @@ class Padder:
             )
         if size >= n_tokens - slack:
             return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
-        # Tokens of the whole text minus the sum of its parts' tokens, measured in the previous attempt.
+        # The whole text may have more or fewer tokens than its parts in sum: the difference in the previous attempt.
         surplus = 0
         for _ in range(_ATTEMPTS):
             pieces = list(self._pieces(n_tokens - size - surplus, slack, rng))
@@ -87,7 +87,7 @@ class Padder:
             last = min(len(groups) - 1, len(pieces))
             groups = [*groups[:last], " ".join(groups[last:])]
             places = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
-            # From the last place on, because an insertion moves the places after it.
+            # The last group first, because an insertion moves the places after it.
             for place, text in reversed(list(zip(places, groups, strict=True))):
                 pieces.insert(place, _Piece("biography", biography["id"], text))
             row = self._row(biography, pieces)
@@ -120,7 +120,7 @@ class Padder:
         return row
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
-        """Paragraphs that sum to ``needed`` tokens, or to at most ``slack`` fewer if a cut allows it."""
+        """Draw paragraphs of ``needed`` tokens in sum, or of at most ``slack`` fewer if the last can be cut so."""
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -129,13 +129,13 @@ class Padder:
             sizes = [self._size(text) for text in texts]
             first = 0
             if sum(sizes) > needed:
-                # The run may begin at any paragraph from which on the article has enough tokens.
-                first = len(sizes)
+                # The last article: a run may begin at any paragraph from which on there are enough tokens.
+                latest = len(sizes)
                 rest = 0
                 while rest < needed:
-                    first -= 1
-                    rest += sizes[first]
-                first = rng.randint(0, first)
+                    latest -= 1
+                    rest += sizes[latest]
+                first = rng.randint(0, latest)
             for text, size in zip(texts[first:], sizes[first:], strict=True):
                 if size > needed:
                     cut = self._cut(text, needed, slack) if needed > slack else ""
@@ -146,7 +146,10 @@ class Padder:
                 needed -= size
 
     def _cut(self, text: str, needed: int, slack: int) -> str:
-        """At most the first ``needed`` tokens, to a sentence end if within ``slack``, else a word end; "" if none."""
+        """Cut a paragraph to at most ``needed`` tokens; "" if its first word is longer.
+
+        The cut is at a sentence end if one leaves at most ``slack`` tokens fewer, else at the last word end that fits.
+        """
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))
@@ -157,8 +160,8 @@ class Padder:
         return ""
 
 
-def _dealt(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
-    """The biography in two to four groups of whole sentences; in a single group if it states only one fact."""
+def _grouped(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
+    """Divide a biography into two to four groups of whole sentences, or one group if it states only one fact."""
     sentences = biography["sentences"]
     cuts = [0, len(sentences)]
     if len(biography["facts"]) > 1 and len(sentences) >= _FEWEST_GROUPS:

@@ -40,7 +40,7 @@ class Person:
 
 @cache
 def faker(locale: str) -> Faker:
-    """The only Faker of a locale. Its entries have equal weights: rare names serve as well as common ones here."""
+    """The process's only Faker of a locale; it draws rare names as often as common ones."""
     source = Faker(locale, use_weighting=False)
     if locale == "it_IT":
         # Faker lists Italy's cities in the order of a set, which differs from process to process.
@@ -61,16 +61,16 @@ def normalised(name: str) -> str:
 def split_of(name: str) -> str:
     """The split that a name belongs to, one of :data:`SPLITS`."""
     digest = hashlib.sha256(normalised(name).encode()).digest()
-    point = int.from_bytes(digest[:8], "big") % 100
+    hundredth = int.from_bytes(digest[:8], "big") % 100
     ends = list(accumulate(SPLIT_SHARES.values()))
-    return SPLITS[bisect_right(ends, point)]
+    return SPLITS[bisect_right(ends, hundredth)]
 
 
 def draw_person(rng: random.Random) -> Person:
-    """A person of any split. The name has neither full stop nor comma, so that it never ends a sentence."""
+    """Draw a person of any split; the name has neither full stop nor comma, so that it never ends a sentence."""
     weights = [weight for weight, *_ in _LOCALES.values()]
     (locale,) = rng.choices(LOCALES, weights=weights)
-    _, second_surname, joints = _LOCALES[locale]
+    _, p_second_surname, joints = _LOCALES[locale]
     source = faker(locale)
     source.random = rng
     while True:
@@ -78,7 +78,7 @@ def draw_person(rng: random.Random) -> Person:
         if rng.random() < _SECOND_GIVEN_NAME:
             given_names += ("-" if locale == "fr_FR" else " ") + source.first_name()
         surname = source.last_name()
-        if rng.random() < second_surname:
+        if rng.random() < p_second_surname:
             surname += rng.choice(joints) + source.last_name()
         name = " ".join(f"{given_names} {surname}".split())
         if not any(mark in name for mark in ".,"):
@@ -86,7 +86,7 @@ def draw_person(rng: random.Random) -> Person:
 
 
 def people(split: str, seed: int) -> Iterator[Person]:
-    """Endless people of one split, one of :data:`SPLITS`, no name twice (case and accents aside)."""
+    """Draw people of a split, one of :data:`SPLITS`, without end; no name comes twice (case and accents aside)."""
     rng = random.Random(f"{seed}:people:{split}")
     seen: set[str] = set()
     while True:

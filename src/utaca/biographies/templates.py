@@ -55,40 +55,46 @@ _OTHERS_PLACE = 4
 
 
 def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
-    """A biography of ``person`` in 8 to 16 sentences, or in more if the facts need more.
+    """Write a biography of ``person`` in 8 to 16 sentences, or in more if the facts need more; returns the sentences.
 
     The full name is in the first sentence. If ``varied``, a value may have another form of its kind, and the surname
     may stand for the name in later sentences; otherwise each value occurs verbatim, and names are full.
     """
     identity = json.dumps([person, [list(fact) for fact in facts]], ensure_ascii=False)
     rng = random.Random(hashlib.sha256(identity.encode()).hexdigest())
-    # Drawn by another generator, so that wordings and their order are the same in either case.
+    # Forms and surnames are drawn by another generator, so that wordings and their order are the same if not varied.
     varying = random.Random(f"forms {identity}")
     surname = _surname(person, facts) if varied else person
     if varied:
         facts = [(attribute, in_another_form(attribute, value, varying)) for attribute, value in facts]
-    stated = _stated(facts, rng)
+    wordings = _stated(facts, rng)
     connecting = templates().connecting
-    n_sentences = max(rng.randint(_SHORTEST, _LONGEST), len(stated))
-    n_connecting = min(n_sentences - len(stated), len(connecting))
+    n_sentences = max(rng.randint(_SHORTEST, _LONGEST), len(wordings))
+    n_connecting = min(n_sentences - len(wordings), len(connecting))
     for filler in rng.sample(connecting, n_connecting):
-        stated.insert(rng.randint(1, len(stated)) if stated else 0, (filler, {}))
+        # Not before the first fact's sentence, which introduces the person.
+        place = rng.randint(1, len(wordings)) if wordings else 0
+        wordings.insert(place, (filler, {}))
     pronouns = _pronouns(person, rng)
     sentences = []
-    for place, (template, values) in enumerate(stated):
-        named = place == 0 or rng.random() < _NAMED
-        mention = surname if place and varying.random() < _BY_SURNAME else person
-        sentences.append(_sentence(template, values, mention, pronouns, first=place == 0, named=named))
+    for place, (template, values) in enumerate(wordings):
+        is_first = place == 0
+        named = is_first or rng.random() < _NAMED
+        mention = surname if not is_first and varying.random() < _BY_SURNAME else person
+        sentences.append(_sentence(template, values, mention, pronouns, first=is_first, named=named))
     return sentences
 
 
 def in_another_form(attribute: str, value: str, rng: random.Random) -> str:
-    """A value as it is or in another form of a date or a firm, all equally likely."""
+    """Draw a form of a value: the value as it is, or one of its other :func:`forms`, all equally likely."""
     return rng.choice([value, *forms(attribute, value)])
 
 
 def forms(attribute: str, value: str) -> list[str]:
-    """The forms of a value that ``writer.yaml`` has: of a date, and of a firm whose name ends in a legal form."""
+    """Other forms of a value by the patterns in ``writer.yaml``: of a date, and of a firm with a legal form.
+
+    All other values have none.
+    """
     texts = templates()
     kind = _KINDS.get(attribute)
     if kind == "date":
@@ -111,25 +117,28 @@ def forms(attribute: str, value: str) -> list[str]:
 
 
 def _stated(facts: Sequence[Fact], rng: random.Random) -> list[tuple[str, dict[str, str]]]:
-    """Wordings and their values for the facts, in the order of a life; some pairs share a sentence."""
-    left = sorted(facts, key=lambda fact: _ORDER.get(fact[0].lower(), _OTHERS_PLACE))
-    stated: list[tuple[str, dict[str, str]]] = []
+    """Choose wordings for the facts, each with the values of its slots; some pairs of facts share a wording.
+
+    The facts are ordered as in a life: from birth to work.
+    """
+    remaining = sorted(facts, key=lambda fact: _ORDER.get(fact[0].lower(), _OTHERS_PLACE))
+    chosen: list[tuple[str, dict[str, str]]] = []
     texts = templates()
-    while left:
-        attribute, value = left.pop(0)
-        next_attribute, next_value = left[0] if left else ("", "")
+    while remaining:
+        attribute, value = remaining.pop(0)
+        next_attribute, next_value = remaining[0] if remaining else ("", "")
         pair = (attribute.lower(), next_attribute.lower())
         if pair in texts.pairs and rng.random() < 0.4:
-            left.pop(0)
-            stated.append((rng.choice(texts.pairs[pair]), {"first": value, "second": next_value}))
+            remaining.pop(0)
+            chosen.append((rng.choice(texts.pairs[pair]), {"first": value, "second": next_value}))
         else:
             wordings = texts.facts.get(attribute.lower(), texts.other)
-            stated.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
-    return stated
+            chosen.append((rng.choice(wordings), {"attribute": attribute, "value": value}))
+    return chosen
 
 
 def _surname(person: str, facts: Sequence[Fact]) -> str:
-    """The last word of a name; the whole name if it has only one word, or if a value (a firm's name) has that word."""
+    """The last word of a name; the whole name if a value, as a firm's name, has that word too."""
     last = person.split()[-1] if person.split() else person
     in_values: set[str] = set()
     for _, value in facts:
@@ -153,7 +162,11 @@ def _pronouns(person: str, rng: random.Random) -> dict[str, str]:
 def _sentence(
     template: str, values: dict[str, str], person: str, pronouns: dict[str, str], first: bool, named: bool
 ) -> str:
-    """A sentence from its template; if it is the ``first`` or ``named``, it has the name ``person``, else a pronoun."""
+    """Fill a sentence's template with ``values`` and with mentions of the person.
+
+    Slots that may have a name or a pronoun get the name ``person`` if ``named``, else a pronoun. The ``first`` sentence
+    of a biography has the name in any case.
+    """
     possessive = f"{person}'" if person.endswith("s") else f"{person}'s"
     if first and not any(field in template for field in ("{Subject}", "{Possessive}", "{name}")):
         template = template.replace("{his}", "{possessive_name}", 1)

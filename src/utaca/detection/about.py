@@ -1,4 +1,4 @@
-"""What a detector's file says about the detector, apart from its weights; read without PyTorch."""
+"""Read what a detector's file says about the detector, without its weights and without PyTorch."""
 
 import json
 from collections.abc import Mapping
@@ -14,13 +14,14 @@ from utaca.settings.checks import build
 KEY = "utaca.detector"
 """The only entry of the file's metadata."""
 UNREADABLE = (OSError, SafetensorError, LookupError, AttributeError, TypeError, ValueError)
-"""What is raised by a file that is not a detector's, is cut off or is of another version."""
+"""The errors that reading raises if a file is not a detector's, is cut off or is of another version."""
 
 
 def about(path: str | Path) -> dict[str, Any]:
-    """Settings, input width, reader, thresholds and facts of the detector in a file.
+    """What the file says about its detector, by key: settings, input_width, reader, thresholds, facts.
 
-    Raises one of :data:`UNREADABLE` if the file is not a detector's.
+    These are as :meth:`utaca.detection.detector.Detector.save` writes them. Raises one of :data:`UNREADABLE` if the
+    file is not a detector's.
     """
     with safe_open(path, framework="numpy") as file:
         return json.loads((file.metadata() or {})[KEY])
@@ -40,16 +41,16 @@ def built(facts: Mapping[str, Any]) -> schema.DetectorSettings:
 
 
 def no_detector(path: str | Path, error: Exception) -> UserError:
-    """The error for a file that is not a detector's."""
+    """Make the error to raise for a file that is not a detector's; ``error`` is what reading it raised."""
     why = " ".join(str(error).split())
     return UserError(f"{path} is not a detector of this version of utaca; remove it and train it again ({why})")
 
 
 def check_alike(path: str | Path, has: schema.DetectorSettings, wanted: schema.DetectorSettings) -> None:
-    """Raise :class:`UserError` if the settings that the detector in a file ``has`` differ from those of the config."""
+    """Raise :class:`UserError` if the settings ``has`` of a file's detector differ from the config's ``wanted``."""
     key = has.differing(wanted)
     if key:
-        own = getattr(has, key)
+        of_file = getattr(has, key)
         raise UserError(
-            f"{path} has {key} {own}, but the config {getattr(wanted, key)}; set detectors.*.{key} to {own}"
+            f"{path} has {key} {of_file}, but the config {getattr(wanted, key)}; set detectors.*.{key} to {of_file}"
         )

@@ -90,7 +90,7 @@ class Detector(nn.Module):
     def check(self, reader: Reader) -> None:
         """Raise :class:`UserError` if this detector cannot judge the tokens of ``reader``.
 
-        The detector cannot if it was trained for another reader, or reads embeddings of another width or site.
+        It cannot if it was trained for another reader, or if the embeddings that it reads have another width or site.
         """
         embedding = self.settings.embedding
         site = self.settings.site
@@ -112,11 +112,11 @@ class Detector(nn.Module):
         )
 
     def check_taken(self, settings: schema.DetectorSettings, reader: Origin, path: str | Path) -> None:
-        """Raise :class:`UserError` if this detector, loaded from ``path``, does not suit the run.
+        """Raise :class:`UserError` if a run cannot take this detector, which was trained elsewhere, from ``path``.
 
-        It must have these ``settings``, and must not read embeddings of another reader than ``reader``. A detector that
-        reads only signals may judge another reader's recorded tokens, with the thresholds of the reader that it was
-        trained for.
+        It must have the ``settings`` of the run's config. If it reads embeddings, it must have been trained for the
+        run's ``reader``; a detector that reads only signals may judge recorded tokens of any reader, and keeps the
+        thresholds of the reader that it was trained for.
         """
         check_alike(path, self.settings, settings)
         if self.settings.embedding and self.reader != reader:
@@ -126,7 +126,7 @@ class Detector(nn.Module):
             )
 
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
-        """Sum the encoded ``embedding`` [..., D] and the encoded ``signals`` [..., n] to z [..., WIDTH].
+        """Encode the ``embedding`` [..., D] and each of the ``signals`` [..., n], and return the sum z [..., WIDTH].
 
         Both are converted to the detector's device and precision; embeddings are normalised to length 1.
         """
@@ -163,7 +163,7 @@ class Detector(nn.Module):
         """
         hidden = self.encode(signals, embedding)
         if self.settings.lstm:
-            # The module's own call takes a quarter longer for one token.
+            # To call the LSTM module takes a quarter longer for one token.
             state = DetectorState(*torch.lstm_cell(hidden, state, *self.lstm.all_weights[0]))
             hidden = state.hidden
         return self.probabilities(self.head(self.blocks(hidden))), state
@@ -185,7 +185,10 @@ class Detector(nn.Module):
         return distrust(p, self.settings.decision) > self.thresholds[self.settings.decision]
 
     def save(self, path: str | Path) -> None:
-        """Write weights, settings, reader, thresholds and facts as safetensors; equal detectors give equal bytes."""
+        """Write the detector to a safetensors file: weights, settings, reader, thresholds and facts.
+
+        Equal detectors give equal bytes.
+        """
         # One metadata entry, because safetensors does not fix the order of several entries.
         stored = {
             "settings": asdict(self.settings),
@@ -238,6 +241,7 @@ def load(path: str | Path) -> Detector:
         detector = Detector(built(stored), stored["input_width"], reader)
         detector.thresholds = stored["thresholds"]
         detector.facts = stored["facts"]
+        # A file without the threshold of its rule, or with one that is no number, is refused too.
         float(detector.thresholds[detector.settings.decision])
         detector.load_state_dict(tensors)
     except (UserError, RuntimeError, *UNREADABLE) as error:
@@ -246,10 +250,11 @@ def load(path: str | Path) -> Detector:
 
 
 def load_for(reader: Origin, path: str | Path, taken: Mapping[str, Any] | None) -> Detector:
-    """The detector in a file, for the tokens of ``reader``.
+    """Read the detector in a file, which is to judge the tokens of ``reader``.
 
-    ``taken`` are the config's settings of a detector that was trained elsewhere; None for a detector that the run
-    trains. Raises :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
+    ``taken``: the config's settings of this detector if it was trained elsewhere, which the detector is checked against
+    (:meth:`Detector.check_taken`); None for a detector that the run trains. Raises :class:`UserError` as :func:`load`
+    and :meth:`Detector.check_taken` do.
     """
     detector = load(path)
     if taken is not None:

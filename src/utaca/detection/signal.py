@@ -23,10 +23,11 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Signal:
-    """Functions that measure a signal on the device, without waiting for the device.
+    """The two functions that measure a signal; they run on the device and must not wait for it.
 
-    ``value`` returns the signal [] of a token. ``capture``, if not None, is called in every layer that retrieves:
-    ``capture(scores [R, blocks], n_far, scale)`` returns [R] numbers that describe the ``n_far`` blocks that are far.
+    ``value`` returns the signal [] of a token. ``capture``, if not None, is called in every layer that retrieves
+    blocks: ``capture(scores [R, blocks], n_far, scale)`` returns a number for each of R tokens [R], computed from the
+    token's retrieval scores of the ``n_far`` blocks that are far. :class:`Seen` then has these numbers as ``captured``.
     ``scale`` is the number of query heads times the square root of their width: a score divided by it is the mean over
     heads, scaled as in attention.
     """
@@ -41,5 +42,7 @@ class Signal:
 
 
 def mean_of_layers(seen: Seen) -> Tensor:
-    """Mean [] over layers of the numbers that a signal captured, as its ``value``; 0 if no layer retrieved blocks."""
-    return seen.hidden.new_zeros(()) if seen.captured is None else seen.captured.mean()
+    """A signal's ``value`` []: the mean over layers of what its ``capture`` gave; 0 if no layer retrieved blocks."""
+    if seen.captured is None:
+        return seen.hidden.new_zeros(())
+    return seen.captured.mean()

@@ -1,4 +1,4 @@
-"""Chat completions of one server: requests are repeated while it is busy or failing, in a form that it accepts.
+"""Request chat completions from one server, again while it is busy or failing, with parameters that it accepts.
 
 Servers differ in the parameters that they accept. If a refusal names a parameter, the request is sent again with that
 parameter renamed or left out.
@@ -12,7 +12,7 @@ import logging
 import random
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -71,7 +71,7 @@ class ChatServer:
         self._endpoint = endpoint
         self._client = transport.connect(endpoint)
         self._forms: Forms = {name: forms[0] for name, forms in _FORMS.items()}
-        self._answers = False  # Whether a request was answered.
+        self._has_answered = False
 
     async def __aenter__(self) -> ChatServer:
         return self
@@ -113,23 +113,24 @@ class ChatServer:
             return Failure("protocol", reason=f"{where(endpoint)} answers with {reason}", passing=True)
 
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:
-        """Try one form of the parameters after another until the server accepts the request.
+        """Send a request with one form of the parameters after another until the server accepts it; as :meth:`answer`.
 
-        If there is none to try, the refusal is raised; other requests keep their forms: the messages may be at fault.
+        The accepted forms are those of all later requests. If the server refuses the last form too, the refusal is
+        raised, and other requests keep their forms, since the messages may be at fault.
         """
-        before = forms = self._forms
-        reason = ""
+        known = forms = self._forms
+        reason = ""  # what the server said at the first refusal
         while True:
             try:
                 answer = await self._send(messages, kind, forms, n_late)
                 break
             except (openai.BadRequestError, openai.UnprocessableEntityError) as fault:
-                if before is not self._forms:  # Another request has found accepted forms.
-                    before = forms = self._forms
+                if known is not self._forms:  # Another request has found accepted forms meanwhile.
+                    known = forms = self._forms
                     continue
-                # Some servers do not name the refused parameter: response_format is the likeliest.
                 following = _after(forms, fault.response.text)
-                if following is None and not self._answers:
+                if following is None and not self._has_answered:
+                    # Some servers do not name the refused parameter: response_format is the likeliest.
                     following = _next(forms, "response_format")
                 if following is None:
                     raise
@@ -137,23 +138,30 @@ class ChatServer:
                 reason = reason or shown(self._endpoint, fault.response.text)
         if isinstance(answer, Failure):
             return answer
-        if forms != before and before is self._forms:
-            changes = []
-            for name, form in forms.items():
-                usual = _FORMS[name][0]
-                if form != usual:
-                    changes.append(f"{form} in place of {usual}" if form else f"no {name}")
-            changed = ", ".join(changes)
-            place = f"endpoint {self._endpoint.name}: {where(self._endpoint)}"
-            _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, reason, changed)
-            self._forms = forms
-        self._answers = True
+        if forms != known and known is self._forms:
+            self._adopt(forms, reason)
+        self._has_answered = True
         return answer
+
+    def _adopt(self, forms: Forms, reason: str) -> None:
+        """Use ``forms`` for all later requests, and log a warning with the ``reason`` that the server gave."""
+        changes = []
+        for name, form in forms.items():
+            usual = _FORMS[name][0]
+            if form != usual:
+                changes.append(f"{form} in place of {usual}" if form else f"no {name}")
+        changed = ", ".join(changes)
+        place = f"endpoint {self._endpoint.name}: {where(self._endpoint)}"
+        _log.warning("%s does not take all parameters (%s): from now on it gets %s", place, reason, changed)
+        self._forms = forms
 
     async def _send(
         self, messages: Messages, kind: type[BaseModel], forms: Forms, n_late: int
     ) -> dict[str, Any] | Failure:
-        """Send a request with its parameters in these ``forms``; the result is as for :meth:`answer`."""
+        """Send a request with its parameters in these ``forms``; the result is as for :meth:`answer`.
+
+        Errors of the openai client, aiohttp's and TimeoutError are raised.
+        """
         body: dict[str, Any] = {"model": self._endpoint.model, "messages": messages}
         for name, value in sampling(self._endpoint).items():
             form = forms.get(name, name)
@@ -180,18 +188,19 @@ class ChatServer:
         return answer | {"left_out": left_out} if left_out else answer
 
     async def _post(self, body: dict[str, Any], seconds: float) -> httpx2.Response:
-        """Send a request with a deadline of ``seconds``; repeat it after HTTP 408, 409, 429, 5xx and lost connections.
+        """Send a request, and return the response; resend it after HTTP 408, 409, 429, 5xx and lost connections.
 
-        A pause lasts as long as the server requests (Retry-After), else ``backoff_s`` (doubled each time, to 32-fold)
-        less up to a quarter at random. If the pauses would exceed ``patience_s`` in all, the last error is raised. The
-        retries of the openai client give up at a Retry-After above two minutes, and are limited by number, not seconds.
+        ``seconds`` is the deadline of each try; TimeoutError is raised without another. A pause before the next try
+        lasts as long as the server requests (Retry-After), else ``backoff_s`` (doubled each time, to 32-fold) less up
+        to a quarter at random. If the pauses would exceed ``patience_s`` in all, the last error is raised. (The retries
+        of the openai client give up at a Retry-After above two minutes, and are limited by number, not seconds.)
         """
         endpoint = self._endpoint
-        patience = endpoint.patience_s
+        patience_left = endpoint.patience_s
         n_resent = 0
         fault: openai.APIError
         while True:
-            wish = None
+            requested_pause = None
             async with self.pace.turn():
                 sent = time.monotonic()
                 try:
@@ -214,31 +223,37 @@ class ChatServer:
                         self.pace.answered()
                         raise
                     fault = refused
-                    wish = transport.retry_after(refused.response)
+                    requested_pause = transport.retry_after(refused.response)
                     if refused.status_code == 429:
-                        self.pace.refused(sent, wish if wish is not None and wish <= patience else 0.0)
+                        # A pause that this request does not wait for holds up no other either.
+                        is_kept = requested_pause is not None and requested_pause <= patience_left
+                        self.pace.refused(sent, requested_pause if is_kept else 0.0)
             # Some servers request a pause of 0 seconds, which is too short: the back-off applies instead.
-            pause = wish or endpoint.backoff_s * min(2**n_resent, 32) * random.uniform(0.75, 1)
-            if pause > patience:
+            pause = requested_pause or endpoint.backoff_s * min(2**n_resent, 32) * random.uniform(0.75, 1)
+            if pause > patience_left:
                 raise fault
             await asyncio.sleep(pause)
-            patience = patience - pause
+            patience_left = patience_left - pause
             n_resent = n_resent + 1
             self.pace.resent += 1
 
 
 def _after(forms: Forms, refused: str) -> Forms | None:
-    """The forms with the parameter that a refusal names in its next form; None if it names none, or rejects a value."""
-    places = {}
+    """The forms to try after a refusal: the parameter that the text ``refused`` names is in its next form.
+
+    If it names several, the first counts. None if it names none, or only rejects a parameter's value.
+    """
+    places = {}  # where the refusal names each parameter, in characters
     for name in _FORMS:
         named = re.search(rf"(?i)\b({_NAMES.get(name, name)})\b", refused)
         if named and forms[name]:
             places[name] = named.start()
     if not places or _VALUE.match(refused):
         return None
-    # Some servers accept either temperature or top_p, but not both.
-    name = "top_p" if places.keys() == {"temperature", "top_p"} else min(places, key=lambda name: places[name])
-    return _next(forms, name)
+    if places.keys() == {"temperature", "top_p"}:
+        # Some servers accept either of them, but not both.
+        return _next(forms, "top_p")
+    return _next(forms, min(places, key=lambda name: places[name]))
 
 
 def _next(forms: Forms, name: str) -> Forms | None:
@@ -249,18 +264,20 @@ def _next(forms: Forms, name: str) -> Forms | None:
 
 
 def _completion(response: httpx2.Response) -> dict[str, Any] | None:
-    """The completion object of a response; None if its body holds none."""
+    """The completion object of a response; None if its body holds none, or one that the store cannot keep."""
     try:
         answer = response.json()
-        json.dumps(answer, ensure_ascii=False).encode()  # the store cannot keep a lone surrogate
+        json.dumps(answer, ensure_ascii=False).encode()  # fails for a lone surrogate
     except (ValueError, RecursionError):
         return None
     choices = answer.get("choices") if isinstance(answer, dict) else None
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
         # OpenRouter reports a model's failure by a body without choices.
         return None
-    broken = choices[0].get("finish_reason") == "error" or not isinstance(choices[0].get("message"), dict)
-    return None if broken else answer
+    has_failed = choices[0].get("finish_reason") == "error"
+    if has_failed or not isinstance(choices[0].get("message"), dict):
+        return None
+    return answer
 
 
 class Ready(BaseModel):
@@ -288,14 +305,7 @@ async def _check(endpoint: EndpointSettings) -> None:
     """Check a server as :func:`check` does; warn if the server does not list the model but answers to its name."""
     patience_s = min(10.0, endpoint.patience_s)
     async with ChatServer(replace(endpoint, patience_s=patience_s)) as server:
-        listed = await server.models()
-        lacks = ""
-        # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
-        if listed and not any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
-            names = ", ".join(sorted(listed)[:_SHOWN_MODELS])
-            if len(listed) > _SHOWN_MODELS:
-                names += ", ..."
-            lacks = f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}"
+        lacks = _lacking(endpoint, await server.models())
         # The request has the form of the stages' requests, so that refused parameters are found before the run.
         # Some servers accept a JSON response format only if the text mentions JSON.
         message = {"role": "user", "content": 'Reply with the JSON object {"ready": true}, and nothing else.'}
@@ -304,6 +314,17 @@ async def _check(endpoint: EndpointSettings) -> None:
             raise UserError(f"{lacks} ({answer.reason})" if lacks else answer.reason)
         if lacks:  # Azure does not list deployments; a server of one model answers to any name.
             _log.warning("%s; yet it answers to that name, perhaps as another model", lacks)
+
+
+def _lacking(endpoint: EndpointSettings, listed: Sequence[str]) -> str:
+    """A sentence if the models that a server lists do not include the endpoint's; "" if they do, or it lists none."""
+    # Gateways list patterns of names; some servers list names with a folder or a tag that a request may omit.
+    if not listed or any("*" in name or _bare(name) == _bare(endpoint.model) for name in listed):
+        return ""
+    names = ", ".join(sorted(listed)[:_SHOWN_MODELS])
+    if len(listed) > _SHOWN_MODELS:
+        names += ", ..."
+    return f"{where(endpoint)} does not list model {endpoint.model}; it lists {names}"
 
 
 def _bare(model: str) -> str:

@@ -91,10 +91,11 @@ class Outcomes:
 
 
 def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path | str, description: str) -> Outcomes:
-    """Send all requests to a server, with at most ``endpoint.concurrency`` in flight.
+    """Send all requests to a server, at most ``endpoint.concurrency`` at once, and return their outcomes.
 
-    If ``store`` (path of a file or URL of a database) has the answer, a request is not sent; new answers are stored as
-    they arrive; identical requests are sent once. Kinds of failure are "shape", "check", "truncated", "refused",
+    A request is not sent if ``store`` (path of a file or URL of a database) has the answer. New answers are stored as
+    they arrive; identical requests are sent once. ``description`` is the label of the progress bar and of log lines.
+    Kinds of failure are "shape", "check", "truncated", "refused",
     "empty", "reasoning" (without an answer after it), "timeout", "unreachable", "protocol" (the body has no completion)
     and "http NNN".
 
@@ -135,16 +136,20 @@ class _Exchange:
         self._put(request.messages)
 
     def _put(self, messages: Messages) -> None:
+        """Set the messages that are sent next, and their key in the store."""
         self.messages = messages
         self.digest = digest(self.identity)
 
     @property
     def identity(self) -> str:
-        """The identity under which the store keeps the answer to the next messages."""
+        """The next request's identity, under which the store keeps its answer."""
         return identity(self._endpoint, self.messages, shape(self.request.answer), self.request.prompt.version)
 
     def answer(self, answer: dict[str, Any]) -> None:
-        """Read an answer: a usable one or the last attempt gives the outcome; else the next messages name its fault."""
+        """Take the model's next answer: set ``outcome``, or the messages of another attempt, which name the fault.
+
+        The outcome is the answer's value if it is usable, or the failure if it was the last attempt.
+        """
         prompt, completion = reading.tokens(answer)
         self._answers.append({"request": self.digest, "prompt_tokens": prompt, "completion_tokens": completion})
         content, outcome = reading.read(answer, self.request.answer, self.request.check)
@@ -159,8 +164,8 @@ class _Exchange:
         self._put([*self.messages, quoted, {"role": "user", "content": again}])
 
     def miss(self, failure: Failure) -> None:
-        """Record that no answer came: the same messages are sent again, or the failure becomes the outcome."""
-        # Misses are counted apart: a later run, which replays only the answers, must come to the same outcome.
+        """Record that no answer came. The failure becomes the outcome unless the same messages may be sent again."""
+        # Misses are not counted with the answers: a later run replays only these, and must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:
@@ -183,8 +188,8 @@ class _Session:
         self._store = store
         self._description = description
         self._exchanges = exchanges
-        self._warned: set[str] = set()
-        self._n_unreachable = 0
+        self._warned: set[str] = set()  # kinds of failures
+        self._n_unreachable = 0  # failed connections in a row
         # Locks by digest: only the first of identical requests is sent; the rest read its answer from the store.
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -193,19 +198,19 @@ class _Session:
         for exchange in self._exchanges:
             self._replay(exchange)
         waiting = [exchange for exchange in self._exchanges if exchange.outcome is None]
-        self.usage.cached = len(self._exchanges) - len(waiting)
         outcomes = [exchange.outcome for exchange in self._exchanges]
         self._failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         total = len(self._exchanges)
-        cached = self.usage.cached
-        with progress(total=total, initial=cached, unit="request", desc=self._description) as bar:
+        n_settled = total - len(waiting)
+        self.usage.cached = n_settled
+        with progress(total=total, initial=n_settled, unit="request", desc=self._description) as bar:
             if waiting and not self._stopped:
                 asyncio.run(self._serve(waiting, bar))
         if self._stopped:
             raise self._too_many()
 
     def _replay(self, exchange: _Exchange) -> None:
-        """Read the answers of an exchange that the store has."""
+        """Feed an exchange the answers that the store has, until it has an outcome or the store lacks the next one."""
         while exchange.outcome is None:
             answer = self._store.get(exchange.digest)
             if answer is None:
@@ -219,6 +224,7 @@ class _Session:
 
     async def _serve(self, exchanges: Sequence[_Exchange], bar: tqdm) -> None:
         """Find the outcomes of ``exchanges`` by requests to the server, several at once."""
+        # One iterator for all workers: each takes the next exchange when it is done with one.
         waiting = iter(exchanges)
         try:
             async with ChatServer(self._endpoint) as server, asyncio.TaskGroup() as tasks:
@@ -228,18 +234,21 @@ class _Session:
             raise faults.exceptions[0] from None
 
     async def _work(self, server: ChatServer, waiting: Iterator[_Exchange], bar: tqdm) -> None:
-        """Take one exchange after another, and send its requests until its outcome is known."""
+        """Take one exchange after another from ``waiting``, and send its requests until its outcome is known.
+
+        Ends when none is left, or when too many requests have failed.
+        """
         for exchange in waiting:
-            again = 0
+            is_retry = False
             while exchange.outcome is None:
-                self.usage.retries += again
+                self.usage.retries += is_retry
                 async with self._turns[exchange.digest]:
                     answer = self._store.get(exchange.digest) or await self._send(server, exchange)
                 if isinstance(answer, Failure):
                     exchange.miss(answer)
                 else:
                     exchange.answer(answer)
-                again = 1
+                is_retry = True
             if isinstance(exchange.outcome, Failure):
                 self._failures.append(exchange.outcome)
             self.usage.resent = server.pace.resent
@@ -251,7 +260,11 @@ class _Session:
                 return
 
     async def _send(self, server: ChatServer, exchange: _Exchange) -> dict[str, Any] | Failure:
-        """Send the next messages of an exchange, and keep the answer; :class:`UserError` for a general failure."""
+        """Send the next messages of an exchange once; store and return the answer, or return the failure.
+
+        Raises :class:`UserError` if every other request would fail too: a general failure, or the third failed
+        connection in a row.
+        """
         started = time.monotonic()
         answer = await server.answer(exchange.messages, exchange.request.answer, exchange.n_late)
         if not isinstance(answer, Failure):
@@ -296,4 +309,5 @@ class _Session:
         )
 
     def _stop(self, reason: str) -> UserError:
+        """The error that ends the call of :func:`ask`; it says that answers so far are kept."""
         return UserError(f"{self._description}: {reason}; answers so far are kept in {self._store.place}")

@@ -41,14 +41,17 @@ def listed(store: AnswerStore) -> str:
 
 
 def exported(store: AnswerStore, model: str | None) -> Iterator[str]:
-    """Yield each answer with its request as a line of JSON; answers of all models if ``model`` is None."""
+    """The answers of ``model`` with their requests, each as a line of JSON; None: of all models."""
     # If stdout is not in UTF, Python's escapes for characters that it cannot encode would not be valid JSON.
     escaped = "utf" not in str(sys.stdout.encoding).lower()
     return (json.dumps(row, ensure_ascii=escaped) for row in store.export() if model in (None, row["model"]))
 
 
 def moment(text: str) -> str:
-    """Convert a date, with or without time (UTC unless ``text`` has an offset), to the format of times in the store."""
+    """Convert a date, perhaps with a time, to the format of times in the store: 2026-01-31T00:00:00Z.
+
+    The time is UTC unless ``text`` has an offset. Raises :class:`UserError` if the text is no date.
+    """
     try:
         date = datetime.fromisoformat(text)
         date = date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)

@@ -24,7 +24,7 @@ _MOST_OBJECTS = 2000
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a request has no value; ``kind`` is one of those listed at :func:`utaca.endpoints.client.ask`.
+    """Why a request gave no value; ``kind`` is one of those listed at :func:`utaca.endpoints.client.ask`.
 
     For an unusable answer, ``complaint`` ends the sentence "Your answer ..." in the next request. If no answer came,
     ``reason`` says what the server did, as the rest of a sentence that begins with the endpoint. A ``passing`` failure
@@ -54,7 +54,10 @@ def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
 def read(
     answer: Mapping[str, Any], shape: type[pydantic.BaseModel], check: Callable[[Any], str | None] | None = None
 ) -> tuple[str, pydantic.BaseModel | Failure]:
-    """Return the text of a completion object, and its value of type ``shape`` or a failure (``check``'s too)."""
+    """Read a completion object: return its text without reasoning, and the value of type ``shape`` or a failure.
+
+    ``check`` returns what is wrong with a value of that type, or None; it makes the failure "check".
+    """
     choice = (answer.get("choices") or [{}])[0]
     message = choice.get("message") or {}
     content = message.get("content")
@@ -69,6 +72,7 @@ def read(
     if choice.get("finish_reason") == "length":
         return text, Failure("truncated", "was cut off at the token limit; be brief")
     if not text:
+        # Servers put reasoning into the text, into a part of its own type, or under a key of the message.
         kinds = [str(part.get("type")) for part in objects]
         kinds += [key for key, words in message.items() if words]
         has_reasoning = any("reasoning" in kind or "think" in kind for kind in kinds)
@@ -88,16 +92,16 @@ def _value(text: str, shape: type[pydantic.BaseModel]) -> pydantic.BaseModel | F
     values: list[pydantic.BaseModel] = []
     failure = Failure("shape")
     parts = [text[start:end] for start, end in _objects(text)]
-    broken = text.startswith("{") and not text.startswith(tuple(parts[:1]))
-    # The failure has the last error: the whole text's if the text has no complete JSON object, or begins with an
-    # incomplete one.
-    candidates = [*parts, text] if broken else [text, *parts]
+    # The failure names the error of the last candidate: the whole text if it has no complete JSON object, or begins
+    # with an incomplete one.
+    begins_incomplete = text.startswith("{") and not text.startswith(tuple(parts[:1]))
+    candidates = [*parts, text] if begins_incomplete else [text, *parts]
     for candidate in candidates:
         try:
             values.append(shape.model_validate_json(candidate))
         except pydantic.ValidationError as wrong:
             first = wrong.errors(include_url=False, include_input=False, include_context=False)[0]
-            place = "".join(f"{part}." for part in first["loc"]).removesuffix(".")
+            place = ".".join(str(part) for part in first["loc"])
             fault = f"{place}: {first['msg']}" if place else first["msg"]
             failure = Failure("shape", f"did not have the form asked for ({fault})")
     if any(value != values[0] for value in values):
@@ -117,11 +121,15 @@ def _text(part: Any) -> str:
 
 
 def without_reasoning(text: str) -> str:
-    """Remove the reasoning from a text; reasoning without an end mark extends to the end of the text."""
+    """Remove the reasoning from a text: keep what follows its last end mark, up to the next begin mark.
+
+    Reasoning without an end mark extends to the end of the text.
+    """
     text = text.strip().strip("\ufeff")
     objects = list(_objects(text))
     if objects == [(0, len(text))]:
         return text
+    # Where the answer begins and ends; None: at the end of the text.
     begin = 0
     end = None
     for mark in _MARK.finditer(text):

@@ -103,7 +103,10 @@ class AnswerStore:
         self._engine.dispose()
 
     def _create_table(self, connection: sa.Connection) -> None:
-        """Create the table of answers if there is none; refuse a table of another program."""
+        """Create the table of answers if there is none.
+
+        Raises :class:`UserError` for a table with other columns, and for a database in another encoding than UTF-8.
+        """
         if not self._is_server:
             connection.exec_driver_sql("PRAGMA journal_mode = WAL")
         else:
@@ -150,8 +153,10 @@ class AnswerStore:
             "answered": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "request": request,
         }
-        new = self._run(lambda connection: connection.execute(self._insert, row).rowcount)
-        return answer if new else self.get(row["digest"]) or answer
+        n_inserted = self._run(lambda connection: connection.execute(self._insert, row).rowcount)
+        if n_inserted:
+            return answer
+        return self.get(row["digest"]) or answer
 
     def export(self) -> Iterator[dict[str, Any]]:
         """Yield the answers in the order of arrival, each as a plain dict with its request, token counts and time."""
@@ -197,18 +202,24 @@ class AnswerStore:
         return self._run(lambda connection: connection.execute(sa.delete(_ANSWERS).where(*chosen)).rowcount)
 
     def _parsed(self, text: str) -> Any:
+        """The content of a stored JSON text; raises :class:`UserError` if it is damaged."""
         try:
             return json.loads(text)
         except (ValueError, TypeError):
             raise self._damaged(text) from None
 
     def _damaged(self, text: object) -> UserError:
+        """The error for a stored text that is neither a request nor an answer."""
         return UserError(
             f"{self.place} holds {str(text)[:60]!r} in place of a request or an answer; name another store"
         )
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
-        """Run ``work``, which may run twice; retry for a minute while the file is locked or the server is lost."""
+        """Run ``work`` on a connection and return its result.
+
+        While the file is locked or the server is lost, it is run again, for a minute; so it may run more than once.
+        Raises :class:`UserError` for any other fault of the database.
+        """
         deadline = time.monotonic() + PATIENCE_SECONDS
         pause = 0.05
         while True:
@@ -227,7 +238,7 @@ class AnswerStore:
                 pause = min(2 * pause, 1.0)
 
     def _fault(self, fault: DBAPIError) -> UserError:
-        """The error for a fault of the database."""
+        """The error for a fault of the database, with advice by what its driver says."""
         # The driver's message in one line; SQLAlchemy's would add the statement and its values.
         words = " ".join(str(fault.orig).split())
         if self._opened:
@@ -246,7 +257,7 @@ class AnswerStore:
 
 
 def _file_engine(path: Path) -> sa.Engine:
-    """The engine of an SQLite file, whose folder is made; raises :class:`UserError` if it cannot be."""
+    """The engine of an SQLite file; makes the file's folder. Raises :class:`UserError` if that cannot be made."""
     _check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -279,8 +290,8 @@ def _server_engine(place: str) -> sa.Engine:
 
 def _check_local(path: Path) -> None:
     """Raise :class:`UserError` if ``path`` is on a network file system, on which SQLite's write-ahead mode breaks."""
-    whole = path.resolve()
-    mounts = [mount for mount in psutil.disk_partitions(all=True) if whole.is_relative_to(mount.mountpoint)]
+    resolved = path.resolve()
+    mounts = [mount for mount in psutil.disk_partitions(all=True) if resolved.is_relative_to(mount.mountpoint)]
     # The deepest mount has the file; a later mount hides an earlier one at the same mount point.
     mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     if mount and _NETWORK.fullmatch(mount.fstype):

@@ -1,4 +1,4 @@
-"""Transport to a server: HTTP client, number of requests in flight, and descriptions of faults."""
+"""Connect to a server: the HTTP client, the limit on requests in flight, and sentences that describe faults."""
 
 import asyncio
 import email.utils
@@ -49,7 +49,10 @@ def connect(endpoint: EndpointSettings) -> openai.AsyncOpenAI:
 
 
 def api_key(endpoint: EndpointSettings) -> str:
-    """The key of a remote endpoint, from the environment variable that its config names; "none" if it names none."""
+    """The key of a remote endpoint, from the environment variable that its config names; "none" if it names none.
+
+    Raises :class:`UserError` if the variable is not set or holds no key.
+    """
     if not endpoint.api_key_env:
         return "none"
     key = os.environ.get(endpoint.api_key_env, "")
@@ -65,7 +68,7 @@ def api_key(endpoint: EndpointSettings) -> str:
 
 
 def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
-    """Describe a refusal, without the key, as the rest of a sentence that begins with the role or endpoint."""
+    """Describe a refusal, without the key, as a clause that can follow "judge: " or "endpoint NAME: "."""
     place = where(endpoint)
     status = fault.status_code
     if status in (401, 403):
@@ -79,14 +82,17 @@ def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
 
 
 def doubt(endpoint: EndpointSettings) -> str:
-    """What may be wrong where a server answers but does not serve the model, as the end of a sentence."""
+    """What the user may check if a server answers but does not serve the model, as the end of a sentence."""
     if urlsplit(endpoint.base_url).path.rstrip("/").endswith("/v1"):
         return "check base_url, and that it serves this model"
     return "does base_url end in /v1?"
 
 
 def shown(endpoint: EndpointSettings, text: str) -> str:
-    """The message of a text from the server, in one line, without the key; a long one is cut off after a word."""
+    """What a server said, for a sentence to the user: the message in ``text``, in one line and without the key.
+
+    A long message is cut off after a word.
+    """
     in_one_line = " ".join(_message(text).split())
     words = "".join(letter for letter in in_one_line if letter.isprintable())
     if endpoint.api_key_env:
@@ -98,7 +104,7 @@ def shown(endpoint: EndpointSettings, text: str) -> str:
 
 
 def _message(text: str) -> str:
-    """The message within an error in OpenAI's form; any other text as it is."""
+    """The message in a text that is an error in OpenAI's JSON form; any other text as it is."""
     try:
         error = json.loads(text)["error"]
         message = error["message"] if isinstance(error, dict) else error
@@ -108,15 +114,16 @@ def _message(text: str) -> str:
 
 
 def unreachable(endpoint: EndpointSettings, fault: BaseException) -> str:
-    """Say why there was no connection, as the rest of a sentence that begins with the role or endpoint."""
+    """Say why there was no connection, as a clause that can follow "judge: " or "endpoint NAME: "."""
     untrusted = certificate(fault)
     if untrusted:
         return (
             f"{where(endpoint)} has a certificate that is not trusted ({untrusted}); name the file of the authority "
             "that signed it in the environment variable SSL_CERT_FILE, or correct base_url or the certificate"
         )
-    broken = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
-    if isinstance(getattr(fault.__cause__, "__cause__", None), broken):
+    # The openai client wraps the error of its HTTP client, which wraps aiohttp's.
+    broken_off = (aiohttp.ClientPayloadError, aiohttp.ServerDisconnectedError)
+    if isinstance(getattr(fault.__cause__, "__cause__", None), broken_off):
         return f"{where(endpoint)} breaks off its answers; see its log, or that of a proxy before it"
     return f"{where(endpoint)} cannot be reached; start the server or correct base_url"
 
@@ -130,7 +137,7 @@ def certificate(fault: BaseException | None) -> str:
 
 
 def where(endpoint: EndpointSettings) -> str:
-    """The endpoint's address, and the proxy if one is in use: refusals of a proxy look like those of the server."""
+    """The endpoint's address as errors name it, with the proxy in use: its refusals look like those of the server."""
     parts = urlsplit(endpoint.base_url)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
@@ -153,8 +160,9 @@ class Pace:
         self._width = float(most)
         self._in_flight = 0
         self._room = asyncio.Condition()
-        self._narrowed = self._paused_until = -math.inf
-        self.resent = 0
+        self._narrowed = -math.inf  # when the limit was halved last (monotonic)
+        self._paused_until = -math.inf
+        self.resent = 0  # counted by the caller
 
     @property
     def width(self) -> int:
@@ -181,8 +189,9 @@ class Pace:
         self._width = min(float(self._most), self._width + 1 / self._width)
 
     def refused(self, sent: float, pause: float = 0.0) -> None:
-        """Lower the limit after a request sent at ``sent`` (monotonic) failed; send nothing for ``pause`` seconds."""
+        """Halve the limit after a request sent at ``sent`` (monotonic) failed; send nothing for ``pause`` seconds."""
         now = time.monotonic()
+        # The limit was not halved since the request was sent.
         if sent > self._narrowed:
             self._width = max(1.0, self._width / 2)
             self._narrowed = now

@@ -78,19 +78,21 @@ class Alignment:
 
 
 def sentences(answer: str, attributes: Sequence[str]) -> list[Sentence]:
-    """The pattern sentences of an answer, about ``attributes`` or others, in order.
+    """Find the pattern sentences of an answer, about ``attributes`` or others, in order.
 
     A sentence lasts until the next pattern sentence opens (so a value may contain full stops) or the answer ends. Text
     before the first sentence belongs to none.
     """
-    named = "".join(f"(?i:{re.escape(name)})|" for name in sorted(attributes, key=len, reverse=True))
-    openings = list(re.finditer(_OPENING % named, answer))
+    longest_first = sorted(attributes, key=len, reverse=True)
+    any_attribute = "".join(f"(?i:{re.escape(name)})|" for name in longest_first)
+    openings = list(re.finditer(_OPENING % any_attribute, answer))
     result = []
+    # Where each sentence must end; without an opening there still is the end of the answer, which the zip drops.
     limits = [*(opening.start() for opening in openings[1:]), len(answer)]
-    # Without an opening there still is the end as a limit.
     for opening, limit in zip(openings, limits, strict=False):
         start = opening.start("attribute") - len("The ")
         person_start = opening.end()
+        # Without the white space before the next sentence.
         end = max(len(answer[:limit].rstrip()), person_start)
         # The space after "is" may be one that rstrip took off.
         copula = answer.find(" is ", person_start, end + 1)
@@ -112,41 +114,48 @@ def about(answer: str, attribute: str, person: str) -> Sentence | None:
 
     If the answer retracts that value before another such sentence, the other sentence is returned.
     """
-    last: Sentence | None = None
+    valid: Sentence | None = None
     for sentence in sentences(answer, [attribute]):
-        stated = answer[sentence.person_start : sentence.person_end]
-        named = sentence.attribute.lower() == attribute.lower() and stated.lower() == person.lower()
-        taken_back = last is None or TAKEN_BACK.search(answer[last.value_start : sentence.start])
-        if named and sentence.value_start is not None and taken_back:
-            last = sentence
-    return last
+        stated_person = answer[sentence.person_start : sentence.person_end]
+        is_about = sentence.attribute.lower() == attribute.lower() and stated_person.lower() == person.lower()
+        if not is_about or sentence.value_start is None:
+            continue
+        if valid is None or TAKEN_BACK.search(answer[valid.value_start : sentence.start]):
+            valid = sentence
+    return valid
 
 
 def _opening(attribute: str, person: str) -> str:
-    """The requested sentence up to its value."""
+    """The requested sentence up to its value: "The ATTRIBUTE of PERSON is "."""
     return summary(attribute, person, "")[: -len(".")]
 
 
 def _common(stated: str, wanted: str) -> int:
-    """Length of the common prefix in characters, ignoring case."""
-    # Character by character, because İ is two characters in lower case.
+    """Length in characters of the common prefix of two texts, ignoring case."""
+    # As lists, because İ is two characters in lower case.
     lower_stated = [character.lower() for character in stated]
     lower_wanted = [character.lower() for character in wanted]
     return Prefix.similarity(lower_stated, lower_wanted)
 
 
 def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
-    """End the last sentence before a further sentence, if that one was cut off within its ``opening``."""
+    """The ``last`` sentence of an answer without the beginning of a further one, which was cut off in its ``opening``.
+
+    :func:`sentences` takes that beginning for a part of the value.
+    """
     if last.value_start is not None and not last.finished:
         stop = answer.rfind(". ", last.value_start + 1)
-        begun = answer[stop + 2 :]
-        if stop > 0 and begun and opening.startswith(begun):
+        after_stop = answer[stop + 2 :]
+        if stop > 0 and after_stop and opening.startswith(after_stop):
             return replace(last, end=stop, finished=True)
     return last
 
 
 def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> Sentence:
-    """End a pattern sentence before a sentence in free words that states one of the attributes ``others``."""
+    """A pattern sentence without sentences in free words behind it that state one of the attributes ``others``.
+
+    :func:`sentences` takes these for a part of its value.
+    """
     if sentence.value_start is None:
         return sentence
     value = answer[sentence.value_start : sentence.end]
@@ -159,82 +168,109 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
 
 
 def align(answer: str, person: str, attributes: Sequence[str]) -> Alignment:
-    """Align an answer with the requested sentences (rules: see the module)."""
-    parts: list[Stretch] = []
-    wrong = bytearray(len(answer))
-    by_name = {attribute.lower(): attribute for attribute in attributes}
-    tried: set[str] = set()
-    finished: set[str] = set()
-    turn: str | None = attributes[0]
+    """Align an answer with the requested sentences about ``attributes`` of ``person`` (rules: see the module)."""
+    return _Aligner(answer, person, attributes).align()
 
-    def turn_after(attribute: str) -> str | None:
-        """The next attribute that no sentence has stated; None if all were stated."""
-        place = attributes.index(attribute)
-        in_turn = [*attributes[place + 1 :], *attributes[:place]]
-        still_open = [other for other in in_turn if other not in tried]
-        return still_open[0] if still_open else None
 
-    def mark(start: int, stated: str, wanted: str) -> None:
-        """Mark a name that starts at ``start`` as wrong from the first character that is not the wanted one."""
-        if stated.lower() != wanted.lower():
-            offset = start + _common(stated, wanted)
-            # If a name is only too short, the character after the name is the wrong one.
-            end = min(len(answer), max(start + len(stated), offset + 1))
-            wrong[offset:end] = b"\x01" * (end - offset)
+class _Aligner:
+    """Aligns one answer, from its beginning to its end.
 
-    def outside(start: int, end: int) -> None:
-        """Take the text [start, end), which has no pattern sentence, for statements in free words."""
-        nonlocal turn
-        text = answer[start:end].rstrip()
+    ``_turn`` is the attribute whose turn it is, None after the last one; ``_stated`` are the attributes that had a
+    statement so far, ``_finished`` those that had a pattern sentence with its full stop. ``_parts`` and ``_wrong`` are
+    those of :class:`Alignment`.
+    """
+
+    def __init__(self, answer: str, person: str, attributes: Sequence[str]) -> None:
+        self._answer = answer
+        self._person = person
+        self._attributes = attributes
+        self._by_name = {attribute.lower(): attribute for attribute in attributes}
+        self._turn: str | None = attributes[0]
+        self._stated: set[str] = set()
+        self._finished: set[str] = set()
+        self._parts: list[Stretch] = []
+        self._wrong = bytearray(len(answer))
+
+    def align(self) -> Alignment:
+        """Take the pattern sentences and the texts between them in turns."""
+        pattern = sentences(self._answer, self._attributes)
+        position = 0  # The answer is aligned up to this character.
+        for number, sentence in enumerate(pattern):
+            self._take_free_words(position, sentence.start)
+            if self._turn is None:
+                # No sentence is open: all that follows is no answer.
+                position = sentence.start
+                break
+            position = self._take_sentence(sentence, is_last=number == len(pattern) - 1)
+        rest = self._answer[position:].lstrip()
+        is_cut_opening = self._turn is not None and _opening(self._turn, self._person).startswith(rest)
+        if not is_cut_opening:
+            self._take_free_words(position, len(self._answer))
+        return Alignment(tuple(self._parts), bytes(self._wrong), self._finished == set(self._attributes))
+
+    def _take_sentence(self, sentence: Sentence, *, is_last: bool) -> int:
+        """Align a pattern sentence; returns the offset behind it and its full stop."""
+        due = self._turn
+        subject = self._by_name.get(sentence.attribute.lower(), due)
+        if subject not in self._stated:
+            self._stated.add(subject)
+            self._turn = self._turn_after(subject)
+        others = [attribute for attribute in self._attributes if attribute != subject]
+        sentence = _without_others(self._answer, sentence, others)
+        if is_last and self._turn is not None:
+            sentence = _without_cut_opening(self._answer, sentence, _opening(self._turn, self._person))
+        self._mark(sentence.start + len("The "), sentence.attribute, due)
+        stated_person = self._answer[sentence.person_start : sentence.person_end]
+        if sentence.value_start is None:
+            # The sentence ends before " is ". What goes beyond the pattern counts as a value.
+            beyond = sentence.person_start + _common(stated_person, f"{self._person} is")
+            if self._answer[beyond : sentence.end].strip():
+                self._parts.append(Stretch(subject, beyond, sentence.end, sentence.start))
+            return sentence.end
+        self._mark(sentence.person_start, stated_person, self._person)
+        if sentence.end > sentence.value_start:
+            self._parts.append(Stretch(subject, sentence.value_start, sentence.end, sentence.start))
+        if not sentence.finished:
+            return sentence.end
+        self._finished.add(subject)
+        return sentence.end + len(".")
+
+    def _take_free_words(self, start: int, end: int) -> None:
+        """Align the text [start, end), which has no pattern sentence: split it into statements in free words."""
+        text = self._answer[start:end].rstrip()
         if _MARKERS.fullmatch(text):
             return
         end = start + len(text)
-        start += len(text) - len(text.lstrip())
-        stated = [(start + place, attribute) for place, attribute in stated_at(answer[start:end], attributes)]
-        if not stated and turn is None:
-            wrong[start:end] = b"\x01" * (end - start)
+        text = text.lstrip()
+        start = end - len(text)
+        statements = [(start + place, attribute) for place, attribute in stated_at(text, self._attributes)]
+        if not statements and self._turn is None:
+            self._wrong[start:end] = b"\x01" * (end - start)
             return
-        first = start
-        subject = stated[0][1] if stated else turn
-        for place, attribute in stated[1:]:
+        # Text before the first statement belongs to it; adjacent statements of one attribute are one part.
+        part_start = start
+        subject = statements[0][1] if statements else self._turn
+        for place, attribute in statements[1:]:
             if attribute != subject:
-                parts.append(Stretch(subject, first, place, start))
-                first = place
+                self._parts.append(Stretch(subject, part_start, place, start))
+                part_start = place
                 subject = attribute
-        parts.append(Stretch(subject, first, end, start))
-        tried.update(attribute for _, attribute in stated)
-        turn = turn_after(subject) if turn in tried else turn
+        self._parts.append(Stretch(subject, part_start, end, start))
+        self._stated.update(attribute for _, attribute in statements)
+        if self._turn in self._stated:
+            self._turn = self._turn_after(subject)
 
-    pattern = sentences(answer, attributes)
-    position = 0
-    for number, sentence in enumerate(pattern):
-        outside(position, sentence.start)
-        if turn is None:
-            position = sentence.start
-            break
-        due = turn
-        subject = by_name.get(sentence.attribute.lower(), due)
-        if subject not in tried:
-            tried.add(subject)
-            turn = turn_after(subject)
-        others = [attribute for attribute in attributes if attribute != subject]
-        sentence = _without_others(answer, sentence, others)
-        if number == len(pattern) - 1 and turn is not None:
-            sentence = _without_cut_opening(answer, sentence, _opening(turn, person))
-        mark(sentence.start + len("The "), sentence.attribute, due)
-        position = sentence.end
-        if sentence.value_start is None:
-            stated = answer[sentence.person_start : sentence.end]
-            rest = sentence.person_start + _common(stated, f"{person} is")
-            if answer[rest : sentence.end].strip():
-                parts.append(Stretch(subject, rest, sentence.end, sentence.start))
-            continue
-        mark(sentence.person_start, answer[sentence.person_start : sentence.person_end], person)
-        if sentence.end > sentence.value_start:
-            parts.append(Stretch(subject, sentence.value_start, sentence.end, sentence.start))
-        if sentence.finished:
-            position += 1
-            finished.add(subject)
-    if turn is None or not _opening(turn, person).startswith(answer[position:].lstrip()):
-        outside(position, len(answer))
-    return Alignment(tuple(parts), bytes(wrong), finished == set(attributes))
+    def _turn_after(self, attribute: str) -> str | None:
+        """The next attribute, in the requested order, that was not stated; None if all were stated."""
+        place = self._attributes.index(attribute)
+        in_order = [*self._attributes[place + 1 :], *self._attributes[:place]]
+        still_open = [other for other in in_order if other not in self._stated]
+        return still_open[0] if still_open else None
+
+    def _mark(self, start: int, stated: str, wanted: str) -> None:
+        """Mark the name ``stated`` at offset ``start`` as wrong from the first character that ``wanted`` has not."""
+        if stated.lower() != wanted.lower():
+            offset = start + _common(stated, wanted)
+            # If a name is only too short, the character after the name is the wrong one.
+            end = min(len(self._answer), max(start + len(stated), offset + 1))
+            self._wrong[offset:end] = b"\x01" * (end - offset)

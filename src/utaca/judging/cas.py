@@ -29,7 +29,7 @@ def _in_range(answer: Score) -> str | None:
 
 
 def extract(answer: str, attribute: str, person: str) -> str:
-    """The part of an answer about one attribute: the value in the first pattern sentence about attribute and person.
+    """Extract what an answer says of one attribute: the value in the first pattern sentence about it and the person.
 
     A pattern sentence is ``The {attribute} of {person} is {value}.`` (:mod:`utaca.judging.alignment`). Remarks after
     the value (an explanation, a source, another speaker's turn, a list) are left out, but a retraction of the value is
@@ -45,10 +45,10 @@ def extract(answer: str, attribute: str, person: str) -> str:
 def score(
     answers: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]], judge: Role
 ) -> list[dict[str, Any]]:
-    """Judge answers; return one row of schema "scores" per answer and fact of the answer's document, in order.
+    """Have the judge score answers; returns a row of schema "scores" for each fact of each answer's document, in order.
 
-    If the request failed, ``cas`` is null and ``failure`` holds the kind of failure. Raises :class:`UserError` if an
-    answer's document is missing.
+    ``answers`` need document, split, point and text, ``documents`` id, person and facts. If the request failed, ``cas``
+    is null and ``failure`` holds the kind of failure. Raises :class:`UserError` if an answer's document is missing.
     """
     by_id = {document["id"]: document for document in documents}
     rows: list[dict[str, Any]] = []
@@ -66,6 +66,7 @@ def score(
             judged = {"attribute": attribute, "prediction": prediction, "reference": reference}
             question = f"What is the {attribute} of {document['person']}?"
             task = {"task": "score", "question": question, **judged}
+            # The request's key is the index of its row.
             requests.append(Request(str(len(rows)), task, prompts.load(__name__), Score, _in_range))
             row = {name: answer[name] for name in ("document", "split", "point")}
             row |= judged

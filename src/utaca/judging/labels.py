@@ -48,7 +48,10 @@ class TokenLabels(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class Unit:
-    """Tokens that share a label: a token with text and the tokens without text before it; character offsets."""
+    """Tokens that share a label: a token with text, and the tokens without text before it.
+
+    ``text`` begins at the character ``start`` of the answer.
+    """
 
     tokens: tuple[Token, ...]
     text: str
@@ -59,7 +62,7 @@ class Unit:
         return self.start + len(self.text)
 
     def settle(self, label: int | None, source: str, reason: str) -> None:
-        """Label the tokens in place."""
+        """Give all tokens of the unit this label, in place."""
         for token in self.tokens:
             token.update(label=label, source=source, reason=reason)
 
@@ -69,7 +72,7 @@ Question = tuple[Request, Sequence[Unit]]
 
 
 def label(trajectories: pa.Table, documents: Iterable[Mapping[str, Any]], labeller: Role) -> pa.Table:
-    """Label every token of the trajectories.
+    """Label every token of the trajectories of answers about biographies.
 
     ``trajectories`` needs the columns document, budget, step, token, text and finish; the texts of one (document,
     budget), in the order of the steps, concatenate to its answer. Returns a table of schema "labels" with a row for
@@ -144,9 +147,9 @@ def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], label
 def _label_template(
     tokens: Sequence[Token], person: str, attributes: Sequence[str]
 ) -> list[tuple[str, str, list[Unit]]]:
-    """Label the template tokens of an answer in place.
+    """Label the template tokens of an answer in place, by its alignment; returns its factual parts.
 
-    Returns the factual parts, each as attribute, text of the sentence up to the last factual token, factual tokens.
+    A part has the attribute, the text of its sentence up to the last factual token, and the units to be labelled.
     """
     units, end = _units_of(tokens)
     answer = "".join(unit.text for unit in units)
@@ -163,9 +166,10 @@ def _label_template(
         else:
             unit.settle(CORRECT, TEMPLATE, "")
     result = []
-    for part, inside in factual.items():
-        start = min(part.sentence, inside[0].start)
-        result.append((part.attribute, answer[start : inside[-1].end], inside))
+    for part, of_part in factual.items():
+        # A token may begin before the sentence that it is part of.
+        start = min(part.sentence, of_part[0].start)
+        result.append((part.attribute, answer[start : of_part[-1].end], of_part))
     return result
 
 
@@ -191,29 +195,35 @@ def _table_of(answers: Answers) -> pa.Table:
 
 def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
     """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none)."""
-    n_texts = len(tokens) - (tokens[-1]["finish"] == "eos")
+    has_end_token = tokens[-1]["finish"] == "eos"
+    n_of_text = len(tokens) - has_end_token
     units: list[Unit] = []
-    waiting: list[Token] = []
+    without_text: list[Token] = []  # tokens that wait for the next token with text
     position = 0
-    for token in tokens[:n_texts]:
-        waiting.append(token)
-        if token["text"]:
-            units.append(Unit(tuple(waiting), token["text"], position))
-            position += len(token["text"])
-            waiting = []
-    if waiting and units:
-        units[-1] = replace(units[-1], tokens=(*units[-1].tokens, *waiting))
-    elif waiting:
-        units.append(Unit(tuple(waiting), "", 0))
-    return units, Unit(tuple(tokens[n_texts:]), "", position)
+    for token in tokens[:n_of_text]:
+        if not token["text"]:
+            without_text.append(token)
+            continue
+        units.append(Unit((*without_text, token), token["text"], position))
+        position += len(token["text"])
+        without_text = []
+    if without_text and units:
+        units[-1] = replace(units[-1], tokens=(*units[-1].tokens, *without_text))
+    elif without_text:
+        units.append(Unit(tuple(without_text), "", 0))
+    return units, Unit(tuple(tokens[n_of_text:]), "", position)
 
 
 def _question(key: str, module: str, task: Mapping[str, Any], units: Sequence[Unit]) -> Question:
-    """The request for the labels of ``units``, with the prompt of a module, and the units."""
+    """Make the request for the labels of ``units``, with the prompt of a module; it is paired with the units.
+
+    ``task`` lacks only the units' texts, which are added as its ``tokens``.
+    """
     tokens = [{"index": index, "text": unit.text} for index, unit in enumerate(units)]
     task = {**task, "tokens": tokens}
 
     def fault(answer: TokenLabels) -> str | None:
+        """What is wrong with an answer; None if it labels each unit once."""
         indices = [labelled.index for labelled in answer.labels]
         if sorted(indices) == list(range(len(units))):
             return None

@@ -40,7 +40,7 @@ _LabelledAnswer = tuple[Sequence[Row], Row]
 
 
 def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[Row]], run: str) -> str:
-    """The HTML page for the review of a run's token labels, as the labeller gave them.
+    """Make the HTML page on which people review a run's token labels, as the labeller gave them.
 
     ``tables`` (schema "labels") and ``documents`` (id, person, facts, text, spans, evidence) are by split; ``run``
     describes the run in words. Answers in doubt come first, then the answers drawn at random, in shuffled order:
@@ -53,13 +53,14 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
     total = 0
     for split, table in tables.items():
         by_id = {document["id"]: document for document in documents[split]}
-        of_table = labels.answers_of(table)
+        tokens_by_key = labels.answers_of(table)
+        shuffled = sorted(tokens_by_key, key=lambda key: draw(f"{split}/{key}"))
         answers: list[_LabelledAnswer] = []
-        for key in sorted(of_table, key=lambda key: draw(f"{split}/{key}")):
+        for key in shuffled:
             name, _ = key
             if original(name) not in by_id:
                 raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
-            answers.append((of_table[key], by_id[original(name)]))
+            answers.append((tokens_by_key[key], by_id[original(name)]))
         total += len(answers)
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
         for tokens, document in answers[:n_random]:
@@ -76,6 +77,7 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
 
 
 def _all_labelled(answer: _LabelledAnswer) -> bool:
+    """Whether each token of an answer has a label."""
     tokens, _ = answer
     return all(token["label"] is not None for token in tokens)
 
@@ -104,34 +106,34 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
     for part in align(answer, document["person"], list(values)).parts:
         attribute = part.attribute
         value = values[part.attribute]
-        inside = []
+        inside = []  # the tokens that overlap this part of the answer
         for token, end in zip(tokens, ends, strict=True):
             start = end - len(token["text"])
             if token["text"] and start < part.end and part.start < end:
                 inside.append(token)
-        seen = {token["label"] for token in inside} - {None}
-        if normalise(answer[part.start : part.end]) == normalise(value) and seen - {CORRECT}:
+        given = {token["label"] for token in inside} - {None}
+        if normalise(answer[part.start : part.end]) == normalise(value) and given - {CORRECT}:
             reasons.append(f"the {attribute} is the reference, but is not labelled correct throughout")
-        right = [token["text"].strip() for token in inside if token["label"] == CORRECT]
-        foreign = [f"“{text}”" for text in right if bare(text) not in bare(value)]
-        if foreign:
-            reasons.append(f"labelled correct, but not in the {attribute}: {', '.join(foreign)}")
-        elif len(seen) > 1:
+        labelled_correct = [token["text"].strip() for token in inside if token["label"] == CORRECT]
+        not_in_value = [f"“{text}”" for text in labelled_correct if bare(text) not in bare(value)]
+        if not_in_value:
+            reasons.append(f"labelled correct, but not in the {attribute}: {', '.join(not_in_value)}")
+        elif len(given) > 1:
             reasons.append(f"labels differ within the {attribute}")
     return list(dict.fromkeys(reasons))
 
 
 def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reasons: list[str]) -> dict[str, Any]:
-    """The item of an answer in a ``sample`` (:data:`DOUBTFUL` or :data:`RANDOM`), with the reasons for doubt."""
+    """Make a page's item of an answer in a ``sample`` (:data:`DOUBTFUL` or :data:`RANDOM`); a unit is a token."""
     first = tokens[0]
     facts = document["facts"]
     units = []
     for token in tokens:
-        seen = [token[name] for name in ("document", "budget", "step", "text", "label")]
+        cells = [token[name] for name in ("document", "budget", "step", "text", "label")]
         units.append(
             {
                 "text": token["text"],
-                "rows": [[split, *seen, sample]],
+                "rows": [[split, *cells, sample]],
                 "given": token["label"],
                 "source": token["source"],
                 "reason": token["reason"],
@@ -150,7 +152,7 @@ def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reaso
 
 
 def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str:
-    """The HTML page on which people score the sampled answers.
+    """Make the HTML page on which people score the answers of :func:`sample`.
 
     ``scores`` has rows of schema "scores", ``documents`` id, person, facts, text, spans and evidence; ``run``
     describes the run in words. A question is about one attribute of a document. The page shuffles the predictions and
@@ -175,8 +177,11 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
 
 
 def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
-    """An item for each attribute, in the order of ``rows``, with the predictions in shuffled order."""
-    # The rows of each prediction, by attribute and reference.
+    """Make a page's item for each attribute, in the order of ``rows``; its units are the predictions, shuffled.
+
+    ``rows`` are a document's rows of schema "scores". A unit has a row for the sheet for each row with its prediction.
+    """
+    # The rows by attribute and reference, and then by prediction.
     questions: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in rows:
         predictions = questions.setdefault((row["attribute"], row["reference"]), {})
@@ -186,8 +191,8 @@ def _questions(rows: Iterable[Row], document: Row) -> list[dict[str, Any]]:
     for (attribute, reference), predictions in questions.items():
         units = []
         for text in sorted(predictions, key=lambda text: draw(f"{document['id']}/{text}")):
-            of_unit = [[row[name] for name in exported] for row in predictions[text]]
-            units.append({"text": text, "rows": of_unit, "given": None})
+            sheet_rows = [[row[name] for name in exported] for row in predictions[text]]
+            units.append({"text": text, "rows": sheet_rows, "given": None})
         items.append(
             {
                 "section": document["person"],
@@ -213,7 +218,11 @@ def draw(name: str) -> str:
 
 
 def _page(kind: str, title: str, about: str, module: str, file: str, entry: type, items: list[dict[str, Any]]) -> str:
-    """The page of ``items`` with the instruction of a module's prompt; it exports entries as the sheet ``file``."""
+    """Fill the HTML page with ``items`` and the instruction of a module's prompt.
+
+    The page exports rows of the type ``entry`` as the sheet ``file``. What a person enters is kept by the browser under
+    the page's ``key``, a digest of all its content.
+    """
     page: dict[str, Any] = {
         "kind": kind,
         "title": title,

@@ -33,15 +33,18 @@ class Role:
     def ask(self, requests: Sequence[Request], description: str) -> Outcomes:
         """Send all requests to the rules or the server; errors are those of :func:`utaca.endpoints.client.ask`."""
         if self.endpoint.kind == "reference":
-            answers = self._by_rules(requests, description)
+            outcomes = self._by_rules(requests, description)
         else:
-            answers = ask(self.endpoint, requests, store=self.store, description=description)
-        self.used.extend(answers.used)
-        return answers
+            outcomes = ask(self.endpoint, requests, store=self.store, description=description)
+        self.used.extend(outcomes.used)
+        return outcomes
 
     def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
-        """Answer requests by the rules: answers are computed each time, not stored; counts of tokens are of words."""
-        answers = Outcomes()
+        """Answer requests by the rules, in this process; answers are not stored.
+
+        The numbers of tokens in ``used`` are those of words. A failure of the request's check is not asked again.
+        """
+        outcomes = Outcomes()
         with progress(total=len(requests), unit="request", desc=description) as bar:
             for request in requests:
                 messages = request.messages
@@ -49,15 +52,16 @@ class Role:
                 value = request.answer.model_validate(answer)
                 failure = "check" if request.check and request.check(value) else None
                 if failure:
-                    answers.failures[request.key] = failure
+                    outcomes.failures[request.key] = failure
                 else:
-                    answers.values[request.key] = value
-                asked = identity(self.endpoint, messages, shape(request.answer), request.prompt.version)
-                kept = {
-                    "request": digest(asked),
+                    outcomes.values[request.key] = value
+                # As for an answer of a server, so that usage looks the same.
+                request_identity = identity(self.endpoint, messages, shape(request.answer), request.prompt.version)
+                usage = {
+                    "request": digest(request_identity),
                     "prompt_tokens": sum(len(message["content"].split()) for message in messages),
                     "completion_tokens": len(json.dumps(answer, ensure_ascii=False).split()),
                 }
-                answers.used.append({"item": request.key, "failure": failure, "answers": [kept]})
+                outcomes.used.append({"item": request.key, "failure": failure, "answers": [usage]})
                 bar.update()
-        return answers
+        return outcomes

@@ -6,7 +6,7 @@ made for another run is refused.
 """
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -74,37 +74,21 @@ Entry = TypeVar("Entry", Correction, HumanScore)
 
 
 def columns(kind: type[Entry]) -> list[str]:
-    """Columns of a sheet of :class:`Correction` or :class:`HumanScore`."""
+    """The columns of a sheet whose entries are of this ``kind``: the fields of the class but for ``where``."""
     return [field.name for field in fields(kind) if field.name != "where"]
 
 
 def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
-    """Read the entries of a sheet; raises :class:`UserError` naming the first faulty row or the missing column."""
+    """Read the entries of a sheet; raises :class:`UserError` that names the first faulty row or the missing column."""
     entries: dict[tuple[Any, ...], Entry] = {}
-    wanted = columns(kind)
     try:
-        with opened(path, "export it from the review page again, or move it away", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            header = reader.fieldnames or []
-            missing = [name for name in wanted if name not in header]
-            if missing:
-                raise UserError(
-                    f"{path} has no column {missing[0]}; it needs {', '.join(wanted)}, separated by commas, as the "
-                    "review page exports them"
-                )
-            # Rows are numbered as spreadsheets do: the header is row 1.
-            for number, row in enumerate(reader, start=2):
-                where = f"{path}, row {number}"
-                if None in row or None in row.values():
-                    raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
-                # The page puts an apostrophe before text that begins with one, or that looks like a formula.
-                cells = {name: row[name].removeprefix("'") for name in wanted}
-                entry = kind(where=where, **cells)
-                key = [getattr(entry, name) for name in kind.KEY]
-                first = entries.setdefault((entry.split, *key), entry)
-                if first is not entry:
-                    earlier = first.where.rpartition(", ")[2]
-                    raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
+        for where, cells in _rows(path, columns(kind)):
+            entry = kind(where=where, **cells)
+            key = [getattr(entry, name) for name in kind.KEY]
+            first = entries.setdefault((entry.split, *key), entry)
+            if first is not entry:
+                earlier = first.where.rpartition(", ")[2]  # "row 2"
+                raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
@@ -114,8 +98,31 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
     return list(entries.values())
 
 
+def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows of a CSV file: where each is, for messages, and its cells in the ``wanted`` columns.
+
+    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is no CSV.
+    """
+    with opened(path, "export it from the review page again, or move it away", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        header = reader.fieldnames or []
+        missing = [name for name in wanted if name not in header]
+        if missing:
+            raise UserError(
+                f"{path} has no column {missing[0]}; it needs {', '.join(wanted)}, separated by commas, as the "
+                "review page exports them"
+            )
+        # Rows are numbered as spreadsheets do: the header is row 1.
+        for number, row in enumerate(reader, start=2):
+            where = f"{path}, row {number}"
+            if None in row or None in row.values():
+                raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
+            # The page puts an apostrophe before text that begins with one, or that looks like a formula.
+            yield where, {name: row[name].removeprefix("'") for name in wanted}
+
+
 def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Row]]:
-    """The entries of a sheet, each with its row among a split's uncorrected labels or a run's scores.
+    """Find the row of each entry of a sheet among ``rows``, a split's uncorrected labels or a run's scores.
 
     Raises :class:`UserError` if an entry matches none of the rows, or the row differs from what the person saw.
     """
@@ -141,7 +148,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
 
 def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """Replace ``labels`` of a split (schema "labels") by the persons' labels, if these differ; returns a new table.
+    """Replace a split's ``labels`` (schema "labels") where a person's label on the sheet differs; returns a new table.
 
     A changed token has the source "person" and a reason that names the annotator and the previous label. Raises
     :class:`UserError` as :func:`matched` does.

@@ -8,7 +8,7 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(text: str) -> list[str]:
-    """Words, lower-cased, without ASCII punctuation and English articles (the normalisation of SQuAD)."""
+    """The words of a text in lower case, without ASCII punctuation and English articles, as SQuAD compares them."""
     return re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split()
 
 

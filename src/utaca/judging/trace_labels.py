@@ -15,7 +15,7 @@ them, as part of whole answers (:func:`utaca.judging.labels.label`).
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -40,13 +40,15 @@ _UNREADABLE = {"label": None, "source": "failed", "reason": "a part of a charact
 Row = Mapping[str, Any]
 Text = tuple[tuple[tuple[int, str], ...], bool]
 """A text to label: token and text of every step, and whether the last token ends the answer."""
+_Texts = dict[tuple[str, Text], list[dict[str, Any]]]
+"""The tokens of texts to label, by the document's name and the text."""
 
 
 class _Judged(NamedTuple):
-    """A judged token: its ``row`` so far, the token whose label the row gets, and the token that was accepted.
+    """A judged token: its ``row`` of the result so far, and the two tokens that its labels come from.
 
-    ``labelled`` and ``accepted`` are as :func:`utaca.judging.labels.label_tokens` takes tokens; it labels them in
-    place.
+    ``labelled`` is the token whose label the row gets, ``accepted`` the token at that step of the accepted answer. Both
+    are as :func:`utaca.judging.labels.label_tokens` takes tokens, which labels them in place.
     """
 
     row: dict[str, Any]
@@ -75,7 +77,8 @@ def label_traces(
     for row in traces:
         steps.setdefault((row["document"], row["point"]), []).append(row)
 
-    texts: dict[tuple[str, Text], list[dict[str, Any]]] = {}
+    # The tokens of each text to label, by document and text; several judged tokens may share a text.
+    texts: _Texts = {}
     judged: list[_Judged] = []
     for answer in answers:
         name = answer["document"]
@@ -87,44 +90,57 @@ def label_traces(
             )
         if name not in by_id:
             raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
-        accepted = tuple((row["token"], row["text"]) for row in trace)
-        for step, row in enumerate(trace):
-            if row["tentative_k"] >= answer["budget"] or row["p_correct"] is None:
-                continue
-            replaced = row["tentative_token"] != row["token"]
-            whole = (accepted, answer["finish"] == "eos")
-            kept = texts.setdefault((name, whole), _tokens(whole))[step]
-            piece = row["text"]
-            labelled = kept
-            if replaced:
-                piece, text = _cut(accepted[:step], row["tentative_token"], by_id[name], decode)
-                labelled = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
-            result = {column: answer[column] for column in _OF_ANSWER}
-            result |= {column: row[column] for column in _OF_TOKEN}
-            result["token"] = row["tentative_token"]
-            result["text"] = piece
-            result["k"] = row["tentative_k"]
-            result["uncertain"] = row["rolled_back"]
-            result["replaced"] = replaced
-            judged.append(_Judged(result, labelled, kept))
+        judged += _judged_tokens(answer, trace, by_id[name], decode, texts)
 
     if texts:
         # The number distinguishes the texts of a document.
         numbered = {(name, number): tokens for number, ((name, _), tokens) in enumerate(texts.items())}
         label_tokens(numbered, by_id.values(), labeller)
     _drop_repeated(labeller)
-    for result, labelled, kept in judged:
+    for token in judged:
         for column in ("label", "source", "reason"):
-            result[column] = labelled[column]
-        result["accepted_label"] = kept["label"]
+            token.row[column] = token.labelled[column]
+        token.row["accepted_label"] = token.accepted["label"]
     return pa.Table.from_pylist([token.row for token in judged], schema=SCHEMAS["trace_labels"])
 
 
+def _judged_tokens(
+    answer: Row, trace: Sequence[Row], document: Row, decode: Callable[[Sequence[int]], str], texts: _Texts
+) -> Iterator[_Judged]:
+    """Yield the judged tokens of an answer; adds the texts in which they must be labelled to ``texts``.
+
+    ``trace`` are the answer's rows of schema "traces" in the order of their steps.
+    """
+    name = document["id"]
+    accepted = tuple((row["token"], row["text"]) for row in trace)
+    whole = (accepted, answer["finish"] == "eos")
+    for step, row in enumerate(trace):
+        is_judged = row["tentative_k"] < answer["budget"] and row["p_correct"] is not None
+        if not is_judged:
+            continue
+        accepted_token = texts.setdefault((name, whole), _tokens(whole))[step]
+        piece = row["text"]
+        labelled = accepted_token
+        is_replaced = row["tentative_token"] != row["token"]
+        if is_replaced:
+            piece, text = _cut(accepted[:step], row["tentative_token"], document, decode)
+            labelled = _UNREADABLE if text is None else texts.setdefault((name, text), _tokens(text))[step]
+        result = {column: answer[column] for column in _OF_ANSWER}
+        result |= {column: row[column] for column in _OF_TOKEN}
+        result["token"] = row["tentative_token"]
+        result["text"] = piece
+        result["k"] = row["tentative_k"]
+        result["uncertain"] = row["rolled_back"]
+        result["replaced"] = is_replaced
+        yield _Judged(result, labelled, accepted_token)
+
+
 def _drop_repeated(labeller: Role) -> None:
-    """Keep each request of the labeller once: texts that begin alike have common sentences."""
+    """Keep one row of ``labeller.used`` for each request: texts that begin alike share sentences, and so requests."""
     by_requests: dict[Any, dict[str, Any]] = {}
     for item in labeller.used:
         requests = tuple(answer["request"] for answer in item["answers"])
+        # An item without answers has only its name.
         by_requests[requests or item["item"]] = item
     labeller.used[:] = by_requests.values()
 
@@ -132,9 +148,10 @@ def _drop_repeated(labeller: Role) -> None:
 def _cut(
     before: tuple[tuple[int, str], ...], token: int, document: Row, decode: Callable[[Sequence[int]], str]
 ) -> tuple[str, Text | None]:
-    """The text of ``token`` after the tokens ``before``, and the answer up to it to be labelled.
+    """The text that a replaced ``token`` adds to the tokens ``before`` it, and the text to label it in.
 
-    The answer is None if the token is part of a character.
+    The latter is the answer up to this token, with the rest of a word that it begins (see the module); None if the
+    token is part of a character.
     """
     whole = decode([*(number for number, _ in before), token])
     if whole.endswith("�"):
@@ -149,26 +166,30 @@ def _cut(
 
 
 def _rest_of_word(answer: str, document: Row) -> str:
-    """The rest of the reference's word that the end of a cut answer's value begins; "" if there is no such word."""
+    """What completes the last word of a cut answer to a word of the reference: "74" after "19" for "1974".
+
+    "" if the answer does not end within a value, or if its last word begins no word of the reference or is one.
+    """
     facts = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     parts = align(answer, document["person"], list(facts)).parts if facts else ()
     if not parts or parts[-1].end < len(answer):
         return ""
     value = answer[parts[-1].start :].lower()
-    reference = _WORD.findall(facts[parts[-1].attribute])
+    reference_words = _WORD.findall(facts[parts[-1].attribute])
     words = _WORD.findall(value)
+    # Every word begins with "": a value that is only punctuation gets the first word of the reference.
     begun = words[-1] if words else ""
-    if begun in [word.lower() for word in reference] or not value.endswith(begun):
+    if begun in [word.lower() for word in reference_words] or not value.endswith(begun):
         return ""
-    for word in reference:
+    for word in reference_words:
         if word.lower().startswith(begun):
             return word[len(begun) :]
     return ""
 
 
 def _tokens(text: Text) -> list[dict[str, Any]]:
-    """The tokens of a text, as :func:`utaca.judging.labels.label_tokens` takes them."""
-    pieces, ended = text
+    """Make the tokens of a text, as :func:`utaca.judging.labels.label_tokens` takes them."""
+    pieces, has_ended = text
     tokens = [{"step": step, "token": token, "text": piece, "finish": ""} for step, (token, piece) in enumerate(pieces)]
-    tokens[-1]["finish"] = "eos" if ended else "length"
+    tokens[-1]["finish"] = "eos" if has_ended else "length"
     return tokens

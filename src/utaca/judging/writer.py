@@ -30,14 +30,15 @@ class Written(NamedTuple):
 def write_narratives(
     biographies: Iterable[tuple[str, str, Sequence[tuple[str, str]]]], writer: Role
 ) -> dict[str, Written]:
-    """Write a narrative for each (id, person, facts), facts being (attribute, value) pairs; returns them by id.
+    """Have the writer write a narrative for each of ``biographies``; returns the narratives by the biography's id.
 
-    A narrative is a list of sentences that together name the person and state every fact, in any form that the rules
-    of the judge take for the value; any other answer is requested again, with the facts that it lacks. Raises
-    :class:`UserError` if a narrative is missing in the end: a split cannot lack a biography.
+    A biography is given as (id, person, facts), the facts as (attribute, value) pairs. A narrative is a list of
+    sentences that together name the person and state every fact, in any form that the rules of the judge take for the
+    value; any other answer is requested again, with the facts that it lacks. Raises :class:`UserError` if a narrative
+    is missing in the end: a split cannot lack a biography.
     """
     requests = []
-    requested = {}
+    requested = {}  # person and facts, by id
     for key, person, facts in biographies:
         requested[key] = person, facts
         pairs = [{"attribute": attribute, "value": value} for attribute, value in facts]
@@ -52,11 +53,11 @@ def write_narratives(
             f"the writer endpoint {name} failed to write {len(replies.failures)} of {len(requests)} biographies "
             f"({kinds}); raise its attempts or use another writer: what it wrote is kept"
         )
-    written = {}
-    for key, narrative in replies.values.items():
+    narratives = {}
+    for key, reply in replies.values.items():
         person, facts = requested[key]
-        written[key] = _written(person, facts, narrative)
-    return written
+        narratives[key] = _written(person, facts, reply)
+    return narratives
 
 
 def _written(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> Written:

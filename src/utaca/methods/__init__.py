@@ -17,13 +17,16 @@ __all__ = ["METHODS", "Method", "build", "method_of"]
 
 
 def _load(name: str) -> ModuleType:
-    """The module of a method; an error in it becomes one sentence that names the file."""
+    """Import the module ``name`` of this package; an error in it becomes a :class:`UserError` that names the file."""
     with in_a_sentence(f"the method {name} cannot be loaded", f"correct methods/{name}.py, or remove it"):
         return import_module(f"{__name__}.{name}")
 
 
 def _methods_of(module: ModuleType) -> dict[str, Any]:
-    """The classes of methods that a module defines, by the methods' names."""
+    """The classes of methods that a module defines, by the methods' names.
+
+    They are known by their constant ``name``: the class of UT-ACA is no subclass of :class:`Method`.
+    """
     own = [thing for thing in vars(module).values() if getattr(thing, "__module__", "") == module.__name__]
     return {thing.name: thing for thing in own if "name" in vars(thing)}
 
@@ -35,7 +38,7 @@ for _module in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE):
 
 
 def build(name: str, settings: Mapping[str, Any]) -> Any:
-    """The method ``name`` with the given ``settings``, and the defaults of its class for all other settings.
+    """Make the method ``name`` with the given ``settings``, and the defaults of its class for all other settings.
 
     Raises :class:`UserError`, in one sentence, if the method or a setting does not exist, if a value has the wrong
     type, or if the method cannot meet the budget.
@@ -46,21 +49,23 @@ def build(name: str, settings: Mapping[str, Any]) -> Any:
 
 
 def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, Any]]) -> Any:
-    """The method of an operating point: the method's settings in the config, with the point's budget if it names one.
+    """Make the method of an operating point.
 
-    Raises :class:`UserError` if the method does not know a setting or cannot meet the budget.
+    Its settings are those of the config's section ``methods`` (``methods``, by name), replaced by those that the point
+    itself names, such as its budget. Methods of block memory have no settings there. Raises :class:`UserError` if the
+    method does not know a setting or cannot meet the budget.
     """
-    named: dict[str, Any] = {}
+    of_point: dict[str, Any] = {}
     if point.budget:
-        named["budget"] = point.budget
+        of_point["budget"] = point.budget
     if point.policy:
-        named["policy"] = point.policy
+        of_point["policy"] = point.policy
     if point.drafts:
-        named["drafts"] = point.drafts
+        of_point["drafts"] = point.drafts
     if point.adaptive and not point.detected:
         # The name of a detector's variant does not change what is decoded: the detector's file does.
-        named["trigger"] = point.trigger
+        of_point["trigger"] = point.trigger
     if point.base:
-        named["base"] = build(point.base, methods.get(point.base, {}))
-    settings = {} if point.in_blocks else methods.get(point.method, {})
-    return build(point.method, {**settings, **named})
+        of_point["base"] = build(point.base, methods.get(point.base, {}))
+    of_config = {} if point.in_blocks else methods.get(point.method, {})
+    return build(point.method, {**of_config, **of_point})

@@ -33,17 +33,22 @@ class AdaKV(SnapKV):
         self.require(self.safeguard in ("mixed", "least"), f"safeguard={self.safeguard} must be mixed or least")
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
+        """As for :class:`SnapKV`; heads keep different numbers of tokens."""
         votes = self.votes(query, keys, scaling)
+        n_heads, n_candidates = votes.shape
+        # An even share of the budget, without the window's tokens, which all heads keep.
         even = self.budget - query.shape[2]
         if self.safeguard == "least":
+            # The tokens that a head keeps in any case.
             safe = best(votes, max(0, int(self.budget * self.floor) - query.shape[2]))
             votes = votes.scatter(1, safe, torch.inf)
-        shared = best(votes.reshape(1, -1), even * len(votes))[0]
-        counts = torch.bincount(shared // votes.shape[1], minlength=len(votes)).double()
+        # How many of the layer's best votes are each head's.
+        best_of_layer = best(votes.reshape(1, -1), even * n_heads)[0]
+        counts = torch.bincount(best_of_layer // n_candidates, minlength=n_heads).double()
         if self.safeguard == "mixed":
             counts = (counts * (1 - self.floor) + even * self.floor).round()
         ranked = votes.sort(descending=True, stable=True).indices[:, : int(counts.max())]
-        beyond = torch.arange(ranked.shape[1], device=votes.device) >= counts[:, None]
-        # Keys that the head does not keep sort after the kept ones, which ascend.
-        ranked = ranked.masked_fill(beyond, votes.shape[1]).sort().values
-        return before_window(ranked.where(ranked < votes.shape[1], -1), query, keys)
+        is_beyond = torch.arange(ranked.shape[1], device=votes.device) >= counts[:, None]
+        # Sorted, the kept tokens ascend, and those that a head does not keep stand behind them.
+        kept = ranked.masked_fill(is_beyond, n_candidates).sort().values
+        return before_window(kept.where(kept < n_candidates, -1), query, keys)

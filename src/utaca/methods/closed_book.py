@@ -21,8 +21,9 @@ class ClosedBook(FullAttention):
         return self.name
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
-        """Token ids of only the chat template's opening, and the number of all other tokens, which are dropped."""
+        """Token ids of the chat template's opening, and the number of the document's tokens, which are all dropped."""
         opening = reader.encode_document("")
+        # They are counted without the opening, which a document's tokens include.
         tokens, dropped = super().tokens(reader, document, room)
         self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
         return opening, len(tokens) + dropped - len(opening)

@@ -16,13 +16,19 @@ from utaca.readers.load import Reader
 
 @dataclass
 class Lower(Dense):
-    """A document that has passed the full layers: their pairs, and the last full layer's ``hidden`` states [N, D]."""
+    """A document that has passed only the full layers: ``layers`` are their pairs, ``hidden`` [N, D] what the last of
+    them puts out."""
 
     hidden: Tensor
 
 
 class Propagating(Compressed):
-    """An answer under FastKV; ``reached`` [n]: ids of the prompt's tokens that reach the deeper layers, ascending."""
+    """An answer under FastKV.
+
+    ``full`` is the number of layers that see the whole prompt, ``hidden`` the document's hidden states after them.
+    ``reached`` [n] are the positions of the tokens (document and question) that go on to the deeper layers, ascending;
+    the last full layer sets it when the prompt passes.
+    """
 
     def __init__(self, reading: Lower, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -32,39 +38,47 @@ class Propagating(Compressed):
         self.reached = torch.arange(0)
 
     def advance(self, tokens: Tensor) -> Tensor:
+        """As in the base class; while the prompt passes, only the ``reached`` tokens go on to the deeper layers."""
         if self.kept:
             return super().advance(tokens)
         self.attended = []
-        own = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
-        early = self.reached[self.reached < self.start]
-        hidden = torch.cat((self.hidden[early], own[self.reached[len(early) :] - self.start]))
+        of_prompt = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
+        # The document passed the full layers when it was read.
+        in_document = self.reached[self.reached < self.start]
+        in_prompt = self.reached[len(in_document) :] - self.start
+        hidden = torch.cat((self.hidden[in_document], of_prompt[in_prompt]))
         hidden = self.reader.through(slice(self.full, None), hidden, self)
         self.length += len(tokens)
         return self.reader.norm(hidden)
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """As in the base class; when the prompt passes the last full layer, choose the tokens that go on."""
         if layer == len(self.kept) == self.full - 1:
             keys = self.since(layer, 0).keys
-            asking = query[:, :, -self.method.window :]
+            window_query = query[:, :, -self.method.window :]
             self.reached = torch.arange(keys.shape[2], device=keys.device)
             if len(self.reached) > self.method.tsp_length:
-                votes = self.method.votes(asking, keys, scaling).sum(0, keepdim=True)
-                chosen = best(votes, self.method.tsp_length - asking.shape[2])
-                self.reached = before_window(chosen, asking, keys)[0]
+                votes = self.method.votes(window_query, keys, scaling).sum(0, keepdim=True)
+                chosen = best(votes, self.method.tsp_length - window_query.shape[2])
+                self.reached = before_window(chosen, window_query, keys)[0]
         return super().look(layer, query, scaling)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """As in the base class, in a full layer; in a deeper one, attend to the ``reached`` or to the kept tokens."""
         if layer < self.full:
             return super().attend(layer, query, key, value, scaling)
-        prompt = layer == len(self.kept)
-        rotate = self.reader.rotary.at(self.reached if prompt else range(self.length, self.length + 1), key.dtype)
+        is_prompt = layer == len(self.kept)
+        positions = self.reached if is_prompt else range(self.length, self.length + 1)
+        rotate = self.reader.rotary.at(positions, key.dtype)
         query = rotate(query)
         pairs = Pairs(rotate(key), value)
-        if not prompt:
+        if not is_prompt:
+            # Pairs of the answer's tokens are kept with those of the prompt.
             self.kept[layer] = self.kept[layer].then(pairs)
             self.attended.append(len(self.kept[layer]))
             return attention([self.kept[layer].under(query)], scaling)[0]
         self.compress(pairs, query, scaling)
+        # From indices among the tokens that reached the layer to positions.
         self.chosen[layer] = self.reached[self.chosen[layer]]
         self.attended.append(len(pairs))
         return attention([pairs.under(query, causal=True)], scaling)[0]
@@ -116,6 +130,7 @@ class FastKV(SnapKV):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
+        """Pass the document through the full layers only."""
         tokens, dropped = self.tokens(reader, document, room)
         whole = Whole(reader, len(tokens), room)
         full = slice(self.full(reader.shape[0]))

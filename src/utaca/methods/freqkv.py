@@ -14,7 +14,10 @@ from utaca.readers.load import Reader
 
 
 class _Frequencies(MethodState):
-    """An answer under FreqKV; ``kept`` is the cache, one unrotated :class:`Pairs` per layer."""
+    """An answer under FreqKV; ``kept`` is the cache, one unrotated :class:`Pairs` per layer.
+
+    ``_lowest`` [budget - sink, size - sink] is the linear map that compresses the entries after the sink.
+    """
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
@@ -24,31 +27,39 @@ class _Frequencies(MethodState):
         self.reader.rotary.reserve(method.size)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Pass tokens until the cache is full, compress it, pass the next ones, and so on.
+
+        See :class:`utaca.readers.attention.Attending`.
+        """
         passing = Pairs(key, value)
         rotary = self.reader.rotary
         size = self.method.size
         kept = self.kept[layer] if self.length else passing[:0]
-        rows = []
+        outputs = []
         start = 0
         while start < len(passing):
             if len(kept) == size:
-                sink = kept[: self.method.sink]
-                rest = kept[self.method.sink :]
-                keys = (self._lowest @ rest.keys.float()).to(rest.keys.dtype)
-                values = (self._lowest @ rest.values.float()).to(rest.values.dtype)
-                kept = sink.then(Pairs(keys, values))
+                kept = self._compressed(kept)
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
             new = end - start
             n = len(kept)
             rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
-            turned = rotary(query[:, :, start:end], range(n - new, n))
-            own = rotated[n - new :].under(turned, causal=True)
-            rows.append(attention([rotated[: n - new].under(turned), own], scaling)[0])
+            rotated_query = rotary(query[:, :, start:end], range(n - new, n))
+            own = rotated[n - new :].under(rotated_query, causal=True)
+            outputs.append(attention([rotated[: n - new].under(rotated_query), own], scaling)[0])
             start = end
         self.kept[layer] = kept
         self.attended.append(len(kept))
-        return torch.cat(rows, 2)
+        return torch.cat(outputs, 2)
+
+    def _compressed(self, kept: Pairs) -> Pairs:
+        """A full cache's pairs without their high frequencies: the sink as it is, then fewer entries for the others."""
+        sink = kept[: self.method.sink]
+        others = kept[self.method.sink :]
+        keys = (self._lowest @ others.keys.float()).to(others.keys.dtype)
+        values = (self._lowest @ others.values.float()).to(others.values.dtype)
+        return sink.then(Pairs(keys, values))
 
 
 @dataclass(frozen=True)
@@ -96,9 +107,11 @@ class FreqKV(StreamingMethod):
 
 
 def lowest(n: int, m: int) -> Tensor:
-    """The linear map [m, n] that keeps the ``m`` lowest of ``n`` frequencies: the orthonormal cosine transform
-    (DCT-II), its first ``m`` coefficients, their inverse transform at length ``m``, times sqrt(m / n), which leaves a
-    constant as it is. In float64."""
+    """The linear map [m, n], in float64, from a signal of length ``n`` to one of length ``m`` with its low frequencies.
+
+    It is the orthonormal cosine transform (DCT-II), cut to its first ``m`` coefficients, and the inverse transform at
+    length ``m``, times sqrt(m / n), so that a constant signal stays as it is.
+    """
     return math.sqrt(m / n) * _cosines(m, m).T @ _cosines(n, m)
 
 

@@ -10,6 +10,8 @@ from utaca.methods.bases.method import MethodState
 
 
 class Everything(Continuation):
+    """An answer under full attention."""
+
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         return self.everything(layer, query, scaling)
 

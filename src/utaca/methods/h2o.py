@@ -13,7 +13,8 @@ from utaca.readers.load import Reader
 
 
 class HeavyHitters(MethodState):
-    """Per layer, the pairs ``kept`` [1, G, n, D], their ``tokens``' ids [G, n] and their attention ``mass`` [G, n]."""
+    """The cache of H2O. Per layer: the unrotated pairs ``kept`` [1, G, n, D], and for each of them the position of its
+    token (``tokens`` [G, n]) and the attention that it has got so far (``mass`` [G, n])."""
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
@@ -22,11 +23,12 @@ class HeavyHitters(MethodState):
         self.mass: list[Tensor | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attend to the cache and the pass's own tokens, then evict; see :class:`utaca.readers.attention.Attending`."""
         new = query.shape[2]
-        heads = key.shape[1]
+        kv_heads = key.shape[1]
         rotary = self.reader.rotary
         pairs = Pairs(key, value)
-        tokens = torch.arange(self.length, self.length + new, device=key.device).expand(heads, -1)
+        tokens = torch.arange(self.length, self.length + new, device=key.device).expand(kv_heads, -1)
         mass = torch.zeros(tokens.shape, device=key.device)
         if self.length:
             pairs = self.kept[layer].then(pairs)
@@ -34,24 +36,26 @@ class HeavyHitters(MethodState):
             mass = torch.cat((self.mass[layer], mass), 1)
         n = len(pairs)
         rotary.reserve(n)
+        # At positions that are indices in the cache.
         rotated = Pairs(rotary(pairs.keys, range(n)), pairs.values)
         seen = causal_mask(new, n, key.device)
         segments = [rotated.under(rotary(query, range(n - new, n)), seen)]
-        given = probabilities(segments, scaling)
-        mass = mass + given[0].sum(1).unflatten(0, (heads, -1)).sum(1)
+        weights = probabilities(segments, scaling)
+        # Summed over the pass's queries, and over the query heads of each key-value head.
+        mass = mass + weights[0].sum(1).unflatten(0, (kv_heads, -1)).sum(1)
         self.attended.append(n)
         if n > self.method.budget:
-            before = n - self.method.recent
-            recent = torch.arange(n - self.method.recent, n, device=key.device)
-            heavy = best(mass[:, :before], self.method.budget - self.method.recent)
-            left = torch.cat((heavy, recent.expand(heads, -1)), 1)
-            pairs = pairs.at(left)
-            tokens = tokens.gather(1, left)
-            mass = mass.gather(1, left)
+            n_earlier = n - self.method.recent
+            recent = torch.arange(n_earlier, n, device=key.device)
+            heavy = best(mass[:, :n_earlier], self.method.budget - self.method.recent)
+            remaining = torch.cat((heavy, recent.expand(kv_heads, -1)), 1)
+            pairs = pairs.at(remaining)
+            tokens = tokens.gather(1, remaining)
+            mass = mass.gather(1, remaining)
         self.kept[layer] = pairs
         self.tokens[layer] = tokens
         self.mass[layer] = mass
-        return mixed(given, segments)
+        return mixed(weights, segments)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ BLOCKS = "blocks"
 
 
 def shared_reading(method: Method, reader: Reader) -> Hashable:
-    """Key of a method's reading of a document by a reader: methods with equal keys may share one reading.
+    """What identifies a method's reading by a reader; methods for which it is equal may share a document's reading.
 
-    That is :attr:`Method.reading`, with the budget if the reader reads a document into block memory under the budget of
-    its answers (``reader.memory.prefill_budget=-1``).
+    That is :attr:`Method.reading`, together with the budget if the reader reads documents into block memory under the
+    budget of the answers (``reader.memory.prefill_budget=-1``).
     """
-    own = method.reading == BLOCKS and reader.settings.memory.prefill_budget == OWN
-    return (method.reading, method.budget) if own else method.reading
+    depends_on_budget = method.reading == BLOCKS and reader.settings.memory.prefill_budget == OWN
+    return (method.reading, method.budget) if depends_on_budget else method.reading
 
 
 @dataclass(frozen=True)

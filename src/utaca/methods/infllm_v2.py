@@ -13,8 +13,11 @@ from utaca.methods.bases.method import MethodState
 
 
 class _Blocks(Continuation):
-    """An answer under InfLLM-V2. Per layer, ``kernels`` [1, G, kernels, D] are the kernels of all tokens so far, and
-    ``blocks`` [G, k] the ids of the blocks that the latest sparse pass chose."""
+    """An answer under InfLLM-V2.
+
+    Per layer, ``kernels`` [1, G, kernels, D] are the kernels that the tokens so far have completed (the means of keys;
+    see :class:`InfLLMV2`), and ``blocks`` [G, k] the indices of the blocks that the latest sparse pass chose.
+    """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -22,33 +25,37 @@ class _Blocks(Continuation):
         self.blocks: dict[int, Tensor] = {}
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """Attend to everything in a prompt or a short context, else to the first, the latest and the best blocks."""
         m = self.method
         n = self.start + len(self.later[layer])
-        blocks = -(-n // m.block)
-        local = m.window // m.block
-        count = (self.budget + m.window) // m.block
-        if query.shape[2] > 1 or n < m.dense_below or blocks <= count:
+        n_blocks = -(-n // m.block)
+        n_local = m.window // m.block
+        n_chosen = (self.budget + m.window) // m.block
+        if query.shape[2] > 1 or n < m.dense_below or n_blocks <= n_chosen:
             return self.everything(layer, query, scaling)
-        kernels = self._extend(layer, n)
-        shares = (products(query, kernels)[0, :, 0] * scaling).softmax(-1)
-        scores = m.rank(shares.unflatten(0, (kernels.shape[1], -1)).sum(1), blocks)
+        kernels = self._completed(layer, n)
+        by_query_head = (products(query, kernels)[0, :, 0] * scaling).softmax(-1)
+        by_kv_head = by_query_head.unflatten(0, (kernels.shape[1], -1)).sum(1)
+        scores = m.rank(by_kv_head, n_blocks)
         # A step's budget may be too small for all first blocks; the latest blocks are chosen under any budget.
-        scores[:, : min(m.initial, count - local)] = torch.inf
-        scores[:, blocks - local :] = torch.inf
-        self.blocks[layer] = best(scores, count)
+        scores[:, : min(m.initial, n_chosen - n_local)] = torch.inf
+        scores[:, n_blocks - n_local :] = torch.inf
+        self.blocks[layer] = best(scores, n_chosen)
         tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)
         tokens = tokens.flatten(1)
-        self.attended.append(tokens.shape[1] - (blocks * m.block - n))
+        # The last block, which is always chosen, may not be full yet.
+        n_lacking = n_blocks * m.block - n
+        self.attended.append(tokens.shape[1] - n_lacking)
         return self.attend_to(layer, query, tokens.where(tokens < n, -1), scaling)
 
-    def _extend(self, layer: int, n: int) -> Tensor:
-        """All kernels of a layer, after adding those that the first ``n`` tokens have completed."""
+    def _completed(self, layer: int, n: int) -> Tensor:
+        """The kernels [1, G, kernels, D] that the first ``n`` tokens complete in a layer; missing ones are computed."""
         m = self.method
-        have = self.kernels[layer].shape[2]
-        if n >= have * m.stride + m.kernel:
-            keys = self.since(layer, have * m.stride).keys
-            new = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
-            self.kernels[layer] = torch.cat((self.kernels[layer], new), 2)
+        n_known = self.kernels[layer].shape[2]
+        if n >= n_known * m.stride + m.kernel:
+            keys = self.since(layer, n_known * m.stride).keys
+            further = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
+            self.kernels[layer] = torch.cat((self.kernels[layer], further), 2)
         return self.kernels[layer]
 
 
@@ -86,18 +93,25 @@ class InfLLMV2(DenseMethod):
             whole = getattr(self, name)
             unit = getattr(self, part)
             self.require(whole % unit == 0, f"{name}={whole} must be a multiple of {part}={unit}")
-        room = self.budget // self.block
-        self.require(0 <= self.initial <= room, f"initial={self.initial} must be within the budget's {room} blocks")
+        n_blocks = self.budget // self.block
+        within = 0 <= self.initial <= n_blocks
+        self.require(within, f"initial={self.initial} must be within the budget's {n_blocks} blocks")
 
     def nominal(self, state: MethodState) -> float:
         return min(state.budget // self.block * self.block, state.length)
 
-    def rank(self, kernels: Tensor, blocks: int) -> Tensor:
-        """Scores [G, blocks] of blocks from ``kernels`` [G, kernels], each kernel's softmax summed over query heads."""
-        # In strides: the length of a block and of a kernel, and the kernels that overlap a block.
-        per_block = self.block // self.stride
-        wide = self.kernel // self.stride
-        size = per_block + wide - 1
-        behind = max(0, (blocks - 1) * per_block + size - (wide - 1) - kernels.shape[1])
-        padded = pad(kernels, (wide - 1, behind), value=-torch.inf)
-        return padded.unfold(1, size, per_block).amax(-1)[:, :blocks]
+    def rank(self, shares: Tensor, n_blocks: int) -> Tensor:
+        """Scores [G, n_blocks] of blocks: the largest share of the kernels that overlap a block.
+
+        ``shares`` [G, kernels] are the softmax over kernels, summed over the query heads of each key-value head.
+        """
+        # Lengths of a block and of a kernel in strides. A kernel begins at each stride, so as many overlap a block as
+        # begin within it, and those that begin before it and reach into it.
+        block = self.block // self.stride
+        kernel = self.kernel // self.stride
+        n_overlapping = block + kernel - 1
+        # The first block has no kernels before it, and the last one may have none behind it: the score there is -inf.
+        lacking_before = kernel - 1
+        lacking_behind = max(0, (n_blocks - 1) * block + n_overlapping - lacking_before - shares.shape[1])
+        padded = pad(shares, (lacking_before, lacking_behind), value=-torch.inf)
+        return padded.unfold(1, n_overlapping, block).amax(-1)[:, :n_blocks]

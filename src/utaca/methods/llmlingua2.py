@@ -61,8 +61,9 @@ class LLMLingua2(DenseMethod):
         return self
 
     def missing(self) -> str:
+        """Sentence on the package or classifier that this machine lacks; "" if nothing is missing or compressed."""
         if not self.budget and self.rate >= 1:
-            return ""  # Nothing is compressed.
+            return ""
         needs = [] if find_spec("llmlingua") else ["package llmlingua: pip install -e '.[llmlingua]'"]
         if self.model == CLASSIFIER and not _kind(self.model):
             needs.append(f"model {CLASSIFIER}: snakemake -s training/Snakefile --cores all llmlingua_classifier")
@@ -82,27 +83,40 @@ class LLMLingua2(DenseMethod):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
-        given = document
-        if not isinstance(document, str):
-            # Of the opening's control tokens, compressed text would hold the names, as plain characters.
-            document = reader.document(document)
-            opening = reader.encode_document("")
-            if len(opening) and document[: len(opening)].equal(opening):
-                document = reader.tokenizer.decode(document[len(opening) :].tolist())
-        whole = reader.encode(document) if isinstance(document, str) else document
+        """Compress the document's text and read what is left under full attention.
+
+        Token ids are decoded to a text first. If they begin with the chat template's opening, only the text after it is
+        compressed, and the opening is put before it again.
+        """
+        content = document if isinstance(document, str) else self._without_opening(reader, document)
+        whole = reader.encode(content) if isinstance(content, str) else content
         tokens, dropped = self.tokens(reader, whole, room)
         n = len(tokens)
         rate = self.budget / n if self.budget else self.rate
         self.require(rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {n} tokens")
         if rate >= 1:
-            return super().read(reader, given, room)
-        text = document if isinstance(document, str) and not dropped else reader.tokenizer.decode(tokens.tolist())
+            return super().read(reader, document, room)
+        text = content if isinstance(content, str) and not dropped else reader.tokenizer.decode(tokens.tolist())
         short = self._compressed(reader, whole_characters(text), rate)
-        reading = super().read(reader, short if isinstance(document, str) else reader.encode(short), room)
+        # The reader puts the opening before a text, not before token ids.
+        reading = super().read(reader, short if isinstance(content, str) else reader.encode(short), room)
         reading.dropped += dropped
         return reading
 
+    @staticmethod
+    def _without_opening(reader: Reader, document: Tensor) -> str | Tensor:
+        """The text after the chat template's opening, if the document's token ids begin with it; else the token ids.
+
+        In a compressed text, the opening's control tokens would be plain characters.
+        """
+        document = reader.document(document)
+        opening = reader.encode_document("")
+        if len(opening) and document[: len(opening)].equal(opening):
+            return reader.tokenizer.decode(document[len(opening) :].tolist())
+        return document
+
     def _compressed(self, reader: Reader, text: str, rate: float) -> str:
+        """The text with a share ``rate`` of its tokens left, as the package compresses it."""
         with _undisturbed():
             compressor = _compressor(self.model, reader.device.type)
             compressor.oai_tokenizer = SimpleNamespace(encode=reader.encode)
@@ -141,18 +155,18 @@ def _compressor(model: str, device: str) -> Any:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Restore the state of all random generators on exit, because the package seeds them."""
-    drawn = random.getstate()
-    numbers = np.random.get_state()
-    hashing = os.environ.get("PYTHONHASHSEED")
-    kernels = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    """Restore the states of all random generators and of cuDNN on exit, because the package seeds and sets them."""
+    of_random = random.getstate()
+    of_numpy = np.random.get_state()
+    hash_seed = os.environ.get("PYTHONHASHSEED")
+    of_cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     try:
         with torch.random.fork_rng():
             yield
     finally:
-        random.setstate(drawn)
-        np.random.set_state(numbers)
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = kernels
+        random.setstate(of_random)
+        np.random.set_state(of_numpy)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = of_cudnn
         os.environ.pop("PYTHONHASHSEED", None)
-        if hashing is not None:
-            os.environ["PYTHONHASHSEED"] = hashing
+        if hash_seed is not None:
+            os.environ["PYTHONHASHSEED"] = hash_seed

@@ -11,10 +11,10 @@ from utaca.readers.load import Reader
 
 
 class _Filtered(Continuation):
-    """What an answer attends to.
+    """An answer under OmniKV.
 
-    ``prompt`` is the number of tokens before the first token that is passed singly; ``best`` [k] are the ids of the
-    tokens that the latest filter layer chose.
+    ``filters`` and ``sparse`` are the reader's filter layers and sparse layers. ``prompt`` is the number of tokens of
+    document and question; ``best`` [k] are the positions of the prompt's tokens that the latest filter layer chose.
     """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
@@ -31,8 +31,9 @@ class _Filtered(Continuation):
         return min(self.prompt, self.budget or max(1, int(self.method.share * self.prompt)))
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """Attend to everything in a dense layer; in a sparse one, to the prompt's best and to the answer's tokens."""
         n = self.start + len(self.later[layer])
-        if query.shape[2] > 1:
+        if query.shape[2] > 1:  # The prompt passes.
             self.prompt = n
             return self.everything(layer, query, scaling)
         if layer in self.filters:
@@ -82,11 +83,11 @@ class OmniKV(DenseMethod):
         self.require(sparse > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters")
 
     def filtering(self, layers: int) -> set[int]:
-        """The filter layers of a reader of so many layers."""
+        """Indices of the filter layers of a reader with this number of layers."""
         return {-(-layer * layers // self.depth) for layer in self.filters}
 
     def sparse(self, layers: int) -> set[int]:
-        """The sparse layers of a reader of so many layers."""
+        """Indices of the sparse layers of a reader with this number of layers."""
         filters = self.filtering(layers)
         wait = round(self.wait * layers / self.depth)
         dense = set(range(min(filters)))

@@ -10,7 +10,10 @@ from utaca.methods.bases.dense import Continuation, DenseMethod
 
 
 class _Retrieving(Continuation):
+    """An answer under RetrievalAttention."""
+
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
+        """Attend to everything in a prompt or a short context, else to the ends and each head's best keys between."""
         m = self.method
         n = self.start + len(self.later[layer])
         if query.shape[2] > 1 or n <= m.initial + self.budget + m.recent:
@@ -18,8 +21,9 @@ class _Retrieving(Continuation):
         between = self.scores(layer, query)[:, m.initial : n - m.recent]
         retrieved = m.initial + between.topk(self.budget).indices
         # The first and the latest tokens, which are always attended to.
-        kept = torch.arange(m.initial + m.recent, device=retrieved.device)
-        ends = kept.where(kept < m.initial, kept + n - m.initial - m.recent)
+        first = torch.arange(m.initial, device=retrieved.device)
+        latest = torch.arange(n - m.recent, n, device=retrieved.device)
+        ends = torch.cat((first, latest))
         tokens = torch.cat((retrieved, ends.expand(len(retrieved), -1)), 1)
         self.attended.append(tokens.shape[1])
         return self.attend_to(layer, query, tokens, scaling)

@@ -13,7 +13,12 @@ from utaca.methods.bases.method import Pairs
 
 
 class Compressed(Continuation):
-    """Per layer, once the prompt has passed: the prompt's pairs ``kept``, and their tokens' ids ``chosen`` [R, k]."""
+    """An answer under SnapKV.
+
+    ``kept`` and ``chosen`` get an entry per layer while the prompt passes: the prompt's pairs that the layer keeps, and
+    the positions [R, k] of their tokens (-1 fills up shorter rows). ``counts`` are the numbers of kept tokens, means
+    over the R rows (heads); ``prompt`` is the number of ``later`` tokens of the prompt.
+    """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -23,18 +28,23 @@ class Compressed(Continuation):
         self.counts: list[float] = []
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        if layer == len(self.kept):
+        """Attend to everything while the prompt passes, then to the kept pairs and the answer's tokens."""
+        if layer == len(self.kept):  # The prompt passes this layer.
             self.prompt = len(self.later[layer])
             self.compress(self.since(layer, 0), query, scaling)
             return self.everything(layer, query, scaling)
         answer = self.later[layer][self.prompt :]
         chosen = self.chosen[layer]
         self.attended.append(self.counts[layer] + len(answer))
-        seen = (chosen >= 0).repeat_interleave(query.shape[1] // len(chosen), 0)[:, None]
+        heads_per_row = query.shape[1] // len(chosen)
+        seen = (chosen >= 0).repeat_interleave(heads_per_row, 0)[:, None]
         return attention([self.kept[layer].under(query, seen), answer.under(query)], scaling)[0]
 
     def compress(self, prompt: Pairs, query: Tensor, scaling: float) -> None:
-        """Choose the pairs of ``prompt`` that the next layer keeps; ``query`` [1, H, T, D] is of its last T tokens."""
+        """Choose the pairs of ``prompt`` that a layer keeps, and append them to ``kept``, ``chosen`` and ``counts``.
+
+        ``query`` [1, H, T, D] are the queries of the prompt's last T tokens.
+        """
         if len(prompt) > self.method.budget:
             chosen = self.method.keep(query[:, :, -self.method.window :], prompt.keys, scaling)
         else:
@@ -79,17 +89,22 @@ class SnapKV(DenseMethod):
         return self.window
 
     def votes(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """Pooled attention [H or G, n - window] that each key before the window gets from the window's queries
-        [1, H, window, D]; the window's tokens are the last of all ``keys`` [1, G, n, D]."""
-        seen = causal_mask(query.shape[2], keys.shape[2], query.device)
-        mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., : -query.shape[2]].sum(1)
+        """Attention [H or G, n - window] that the window's queries [1, H, window, D] give each key before the window.
+
+        It is summed over the queries and pooled over neighbouring keys. There is a row for each query head, or for each
+        key-value head if ``heads`` is kv. The window's tokens are the last of all ``keys`` [1, G, n, D].
+        """
+        window = query.shape[2]
+        seen = causal_mask(window, keys.shape[2], query.device)
+        # The segment's values are not used.
+        mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., :-window].sum(1)
         if self.heads == "kv":
             mass = mass.unflatten(0, (keys.shape[1], -1)).mean(1)
         pool = {"avg": avg_pool1d, "max": max_pool1d}[self.pooling]
         return pool(mass[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
 
     def keep(self, query: Tensor, keys: Tensor, scaling: float) -> Tensor:
-        """Ids [H or G, k] of the kept tokens, ascending: one row per head of :meth:`votes`.
+        """Positions [H or G, k] of the tokens that each head keeps, ascending; arguments and rows as for :meth:`votes`.
 
         If heads keep different numbers of tokens, -1 fills up the shorter rows.
         """
@@ -98,7 +113,10 @@ class SnapKV(DenseMethod):
 
 
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
-    """Ids [R, k + T]: the ids ``chosen`` [R, k], then the window's T tokens, which have the queries [1, H, T, D]."""
+    """Positions [R, k + T]: ``chosen`` [R, k], and in each row behind these the window, the last T of ``keys``.
+
+    ``query`` [1, H, T, D] are the window's queries, of which only the number counts.
+    """
     n = keys.shape[2]
     window = torch.arange(n - query.shape[2], n, device=keys.device)
     return torch.cat((chosen, window.expand(len(chosen), -1)), 1)

@@ -15,7 +15,10 @@ from utaca.readers.room import check_size
 
 
 class Voting(Continuation):
-    """An answer with unrotated pairs; ``chosen`` [k] per layer: ids of the tokens that the latest chunk attended to."""
+    """An answer under TokenSelect; its pairs are unrotated.
+
+    ``chosen`` [k] are, per layer, the positions of the tokens that the latest chunk attended to.
+    """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
         super().__init__(reading, repeated, room)
@@ -23,19 +26,23 @@ class Voting(Continuation):
         self.reader.rotary.reserve(self.method.n_local + self.method.chunk)
 
     def advance(self, tokens: Tensor) -> Tensor:
+        """As in the base class, chunk by chunk."""
         return torch.cat([super(Voting, self).advance(chunk) for chunk in tokens.split(self.method.chunk)])
 
     def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:
+        """The identity: keys are kept unrotated, because their positions depend on what is selected with them."""
         return lambda x: x
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        document = self.document(layer)
+        """Attend to the tokens that the chunk's queries elect, at positions that count them from 0."""
         later = self.later[layer]
         new = query.shape[2]
-        tokens = self._elect(layer, query, self.start + len(later))
-        there = tokens[tokens < self.start]
-        pairs = document.at(there[None]).then(later.at(tokens[len(there) :][None] - self.start))
+        tokens = self._elected(layer, query, self.start + len(later))
         self.chosen[layer] = tokens
+        # They ascend, so those of the document come first; the chunk's own tokens are the last.
+        of_document = tokens[tokens < self.start]
+        of_later = tokens[len(of_document) :] - self.start
+        pairs = self.document(layer).at(of_document[None]).then(later.at(of_later[None]))
         k = len(tokens)
         rotary = self.reader.rotary
         self.attended.append(k)
@@ -44,14 +51,16 @@ class Voting(Continuation):
         own = rotated[k - new :].under(query, causal=True)
         return attention([rotated[: k - new].under(query), own], scaling)[0]
 
-    def _elect(self, layer: int, query: Tensor, n: int) -> Tensor:
-        """Ids [k] of the tokens to attend to among the first ``n``, ascending."""
+    def _elected(self, layer: int, query: Tensor, n: int) -> Tensor:
+        """Positions [k], ascending, of the tokens among the first ``n`` that the queries [1, H, T, D] attend to."""
         method = self.method
         every = torch.arange(n, device=query.device)
         if n <= method.n_init + self.budget + method.n_local:
             return every
-        asking = self.reader.rotary(query, range(method.n_local, method.n_local + query.shape[2])).mean(2, keepdim=True)
-        votes = self.scores(layer, asking)[:, method.n_init : n - method.n_local].softmax(-1).sum(0)
+        positions = range(method.n_local, method.n_local + query.shape[2])
+        mean_query = self.reader.rotary(query, positions).mean(2, keepdim=True)
+        # Only the tokens between the first and the latest ones are candidates.
+        votes = self.scores(layer, mean_query)[:, method.n_init : n - method.n_local].softmax(-1).sum(0)
         elected = method.n_init + votes.topk(self.budget).indices.sort().values
         return torch.cat((every[: method.n_init], elected, every[n - method.n_local :]))
 
@@ -97,11 +106,14 @@ class TokenSelect(Method):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        """Pass the document chunk by chunk, by the rule by which answers are decoded; all its pairs are kept."""
         tokens, dropped = self.tokens(reader, document, room)
-        kept = reader.sizes.cache_bytes(len(tokens), reader.dtype.itemsize)
-        check_size(reader, "the document's keys and values need", kept)
-        layers, _, groups, width = reader.shape
-        none = torch.empty(1, groups, 0, width, dtype=reader.dtype, device=reader.device)
-        state = Voting(Dense(reader, tokens[:0], 0, self, [Pairs(none, none)] * layers), 0, len(tokens))
+        size = reader.sizes.cache_bytes(len(tokens), reader.dtype.itemsize)
+        check_size(reader, "the document's keys and values need", size)
+        # The document passes like the prompt of an answer about a document without tokens.
+        layers, _, kv_heads, width = reader.shape
+        no_tokens = torch.empty(1, kv_heads, 0, width, dtype=reader.dtype, device=reader.device)
+        nothing = Dense(reader, tokens[:0], 0, self, [Pairs(no_tokens, no_tokens)] * layers)
+        state = Voting(nothing, 0, len(tokens))
         state.advance(tokens)
         return Dense(reader, tokens, dropped, self, state.later)

@@ -13,7 +13,7 @@ from utaca.settings.triggers import TriggerSetting, TriggerText
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Each token is decoded under a compact budget, and again under K_max if the trigger expands it.
+    """Each token is decoded under a compact budget, and once more under K_max if the trigger expands it.
 
     The paper's method (algorithm 1). ``budget`` is K_max and ``policy`` says how the budget shrinks after an accepted
     token, both in the units of ``base``: the method that reads and attends, the paper's InfLLM or another method whose

@@ -13,36 +13,43 @@ from utaca.readers.load import Reader
 
 
 class _Window(MethodState):
+    """An answer of which only the first and the latest tokens are attended to.
+
+    Per layer, ``first`` are the unrotated pairs of the first ``n_init`` tokens, and ``latest`` those of the window that
+    the next token sees. They overlap while the text is short.
+    """
+
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)
-        self.window = self.method.budget - self.method.n_init
+        self.window = self.method.budget - self.method.n_init  # Tokens, the present one included.
         self.first: list[Pairs | None] = [None] * self.reader.shape[0]
         self.latest: list[Pairs | None] = [None] * self.reader.shape[0]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Attend to the first tokens and the window; see :class:`utaca.readers.attention.Attending`."""
         new = query.shape[2]
         start = self.length
-        end = self.length + query.shape[2]
+        end = start + new
         pairs = Pairs(key, value)
         near = self.latest[layer].then(pairs) if start else pairs
         first = self.first[layer].then(pairs) if start else pairs
-        first = first[: self.method.n_init] if len(first) > self.method.n_init else first
+        first = first[: self.method.n_init]
         self.first[layer] = first
         self.latest[layer] = near[max(0, len(near) - self.window + 1) :]
         rotary = self.reader.rotary
         rotary.reserve(max(len(near), self.method.budget))
-        at = torch.arange(start, end, device=query.device)[:, None]
-        # The window's tokens count from its start; distances within it are true ones.
-        local = rotary(query, range(len(near) - new, len(near)))
-        rotated = Pairs(rotary(near.keys, range(len(near))), near.values)
-        distance = at - torch.arange(end - len(near), end, device=query.device)
-        within = (distance >= 0) & (distance < self.window)
-        # The first tokens stand before the window once they have left it.
-        far = rotary(query, at[:, 0].clamp(max=self.method.budget - 1))
-        kept = Pairs(rotary(first.keys, range(len(first))), first.values)
-        left = at - torch.arange(len(first), device=query.device) >= self.window
+        position = torch.arange(start, end, device=query.device)[:, None]
+        # In the window, positions count from its start, which leaves distances as they are.
+        near_query = rotary(query, range(len(near) - new, len(near)))
+        near_pairs = Pairs(rotary(near.keys, range(len(near))), near.values)
+        distance = position - torch.arange(end - len(near), end, device=query.device)
+        sees_near = (distance >= 0) & (distance < self.window)
+        # The first tokens are seen here only once they have left the window; they then stand directly before it.
+        first_query = rotary(query, position[:, 0].clamp(max=self.method.budget - 1))
+        first_pairs = Pairs(rotary(first.keys, range(len(first))), first.values)
+        sees_first = position - torch.arange(len(first), device=query.device) >= self.window
         self.attended.append(min(end, self.method.budget))
-        both = kept.under(far, left), rotated.under(local, within)
+        both = first_pairs.under(first_query, sees_first), near_pairs.under(near_query, sees_near)
         segments = [segment for segment in both if segment.keys.shape[2]]
         return mixed(probabilities(segments, scaling), segments)
 

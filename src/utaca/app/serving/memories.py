@@ -1,4 +1,4 @@
-"""Documents that were read, in main or GPU memory, and how a new prompt continues from one of them.
+"""Keep documents that were read in main or GPU memory, and let a new prompt continue from one of them.
 
 A memory of the same tokens is used as it is. Otherwise the memory with the longest common prefix is copied, up to the
 last pass that ended within the prefix and at a whole number of prefill chunks; only the tokens after the copy are read.
@@ -58,7 +58,7 @@ class Memories:
         return sum(stored.size for stored in list(self._documents.values()))
 
     def fault(self, length: int) -> str:
-        """Why a document of ``length`` tokens has no room even if all others are removed; "" if it has."""
+        """A sentence if a document of ``length`` tokens has no room even without all others; "" if it has room."""
         size = self._size(length)
         if size <= self._room:
             return ""
@@ -68,7 +68,7 @@ class Memories:
         )
 
     def get(self, key: Hashable) -> StoredDocument | None:
-        """The document stored under a key, or None."""
+        """The document stored under a key, or None; it counts as used now."""
         if key in self._documents:
             self._documents.move_to_end(key)
         return self._documents.get(key)
@@ -76,27 +76,24 @@ class Memories:
     def begin(self, tokens: Sequence[int], *, scored: bool = False) -> tuple[StoredDocument, Iterator[int], int] | None:
         """Prepare a new document: return it, the passes that will read it, and the number of its copied tokens.
 
-        None if documents of unfinished answers take the room. Questions about a ``scored`` document are read under the
-        budget of the answer. Raises :class:`UserError` in the same cases as :func:`utaca.prefill`.
+        Removes documents to make room, but does not store the new one (:meth:`keep`). None if documents of unfinished
+        answers take the room. Questions about a ``scored`` document are read under the budget of the answer. Raises
+        :class:`UserError` in the same cases as :func:`utaca.prefill`.
         """
         size = self._size(len(tokens))
-        needed = sum(stored.size for stored in self._documents.values() if stored.users)
-        if needed + size > self._room:
+        size_in_use = sum(stored.size for stored in self._documents.values() if stored.users)
+        if size_in_use + size > self._room:
             return None
         ids = self._reader.document(tokens)
-        start = 0
+        # The document with most tokens to copy, and their number.
         source = None
+        start = 0
         for stored in self._documents.values():
-            shared = self._shared(ids, stored, scored)
-            if shared > start:
-                start = shared
+            n_shared = self._shared(ids, stored, scored)
+            if n_shared > start:
+                start = n_shared
                 source = stored
-        # The source is removed last, because it is copied below.
-        unused = [key for key, stored in self._documents.items() if not stored.users]
-        excess = self.size + size - self._room
-        for key in sorted(unused, key=lambda key: self._documents[key] is source):
-            if excess > 0:
-                excess -= self._documents.pop(key).size
+        self._make_room(size, source)
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])
             copied_mass = {position: mass for position, mass in source.mass.items() if position <= start}
@@ -109,20 +106,33 @@ class Memories:
             stored.memory.settings.question_budget = OWN
         return stored, self._passes(stored, start), start
 
+    def _make_room(self, size: int, source: StoredDocument | None) -> None:
+        """Remove documents that no answer needs, the least recently used first, until ``size`` bytes have room.
+
+        ``source`` is removed last, because the new document is copied from it.
+        """
+        unused = [key for key, stored in self._documents.items() if not stored.users]
+        excess = self.size + size - self._room
+        for key in sorted(unused, key=lambda key: self._documents[key] is source):
+            if excess > 0:
+                excess -= self._documents.pop(key).size
+
     @staticmethod
     def _shared(ids: Tensor, stored: StoredDocument, scored: bool) -> int:
-        """Number of leading tokens of ``ids`` that can be copied from a stored document."""
+        """Number of leading tokens of ``ids`` [N] that can be copied from a stored document, with scores if wanted."""
         if not stored.mass or (scored and not stored.scores):
             return 0
         length = min(len(ids), len(stored.memory))
-        parted = (ids[:length] != stored.memory.tokens[:length]).nonzero()
-        # Copied scores include that of the first token after the copy, which must therefore be equal too.
-        common = (int(parted[0]) if len(parted) else length) - scored
-        positions = [position for position in stored.mass if position <= common]
+        differing = (ids[:length] != stored.memory.tokens[:length]).nonzero()
+        n_common = int(differing[0]) if len(differing) else length
+        if scored:
+            # Copied scores include that of the first token after the copy, which must therefore be equal too.
+            n_common -= 1
+        positions = [position for position in stored.mass if position <= n_common]
         return max(positions, default=0)
 
     def _passes(self, stored: StoredDocument, start: int) -> Iterator[int]:
-        """Read the rest of a document pass by pass; yields the position that each pass reaches."""
+        """Read a document from position ``start`` on, pass by pass; yields the position that each pass reaches."""
         memory = stored.memory
         remaining = passes(memory, start, stored.scores.add) if stored.scores else passes(memory, start)
         step = in_turn(lambda: next(remaining, None))
@@ -132,16 +142,19 @@ class Memories:
             yield position
 
     def keep(self, key: Hashable, stored: StoredDocument) -> None:
-        """Store a document that was read."""
+        """Store a document that was read, under a key."""
         self._documents[key] = stored
 
     def _size(self, length: int) -> int:
         """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are small in comparison."""
-        m = self._reader.settings.memory
         reader = self._reader
-        layers, _, groups, width = reader.shape
+        m = reader.settings.memory
+        layers, _, kv_heads, width = reader.shape
         item = reader.dtype.itemsize
-        blocks = 0 if m.representatives == TOKENS else m.layout.n_far(length)
+        n_representatives = 0 if m.representatives == TOKENS else m.layout.n_far(length)
         window = min(length, m.n_local + m.block_size)
+        # A number for each token of the window, at the end of each prefill chunk and at the end of the document.
         mass = (1 + length // m.prefill_chunk) * window
-        return layers * groups * (2 * length * width * item + (blocks * width + mass) * max(item, 4))
+        keys_and_values = 2 * length * width * item
+        # Representatives and mass are in float32 at least.
+        return layers * kv_heads * (keys_and_values + (n_representatives * width + mass) * max(item, 4))

@@ -1,4 +1,4 @@
-"""Requests of the OpenAI protocol, parsed into orders.
+"""Parse requests of the OpenAI protocol into orders.
 
 Each prompt is split into a document, which goes into block memory, and the question that follows the document:
 
@@ -72,8 +72,10 @@ class Fault(Exception):  # noqa: N818
         param: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        half = _LONGEST // 2
-        super().__init__(message if len(message) <= _LONGEST else f"{message[:half]} ... {message[-half:]}")
+        if len(message) > _LONGEST:
+            half = _LONGEST // 2
+            message = f"{message[:half]} ... {message[-half:]}"
+        super().__init__(message)
         self.status = status
         self.code = code
         self.param = param
@@ -93,6 +95,7 @@ class _Model(pydantic.BaseModel):
     @pydantic.model_validator(mode="wrap")
     @classmethod
     def _without_nulls(cls, value: Any, validate: Callable[[Any], Any]) -> Any:
+        """Validate an object without the keys whose value is null, as :meth:`_prepared` gives it."""
         if isinstance(value, dict):
             given = {key: content for key, content in value.items() if content is not None}
             value = cls._prepared(given)
@@ -117,6 +120,7 @@ class _Part(_Model):
 
     @classmethod
     def _prepared(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """The part with a refusal as its text; raises PydanticCustomError for a part of another type than text."""
         kind = value.get("type")
         if isinstance(kind, str) and kind not in ("text", "refusal"):
             raise _wrong("is of type {kind}, and this server reads only parts of type text", kind=kind)
@@ -126,6 +130,7 @@ class _Part(_Model):
 
 
 def _one_or_several(value: Any) -> str:
+    """The tag of the branch of a union of text and list that a value belongs to."""
     return _LIST if isinstance(value, list) else _TEXT
 
 
@@ -147,6 +152,7 @@ class _Message(_Model):
 
     @classmethod
     def _prepared(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """The message, an assistant's with content; raises PydanticCustomError for tools, function calls and audio."""
         role = value.get("role")
         if role in ("tool", "function"):
             raise _wrong("is of role {role}, but this server calls no tools; leave such messages out", role=role)
@@ -154,7 +160,8 @@ class _Message(_Model):
             if value.get(key):
                 raise _wrong("has {key}, which this server does not support; leave it out", key=key)
         if role == "assistant":
-            # The turn of an assistant that said nothing, or that refused to, may have no content.
+            # An assistant's message may lack content (null counts as absent): then its refusal is the content, or
+            # nothing is.
             return {"content": value.get("refusal", ""), **value}
         return value
 
@@ -208,7 +215,7 @@ class ChatRequest(CompletionRequest):
 
 
 def _kind_of_prompt(value: Any) -> str:
-    """The branch of :data:`_Prompt` that a value belongs to."""
+    """The tag of the branch of :data:`_Prompt` that a value belongs to."""
     if not isinstance(value, list):
         return _TEXT
     first = value[0] if value else None
@@ -237,7 +244,7 @@ class PlainRequest(CompletionRequest):
 
 @dataclass(frozen=True)
 class Order:
-    """One answer to be generated: token ids of the ``document``, and of the ``question`` that follows the document.
+    """An answer to be generated about the token ids of a ``document`` and of the ``question`` that follows it.
 
     ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any text in ``stop``.
     ``logprobs`` is the number of most likely tokens sent with each token; None: no log-probabilities are sent. ``echo``
@@ -262,9 +269,9 @@ class Order:
 
     @cached_property
     def key(self) -> tuple[bytes, bool]:
-        """Key of the stored document: a scored document has another key than an unscored one with equal tokens.
+        """The key under which the document is stored: a digest of its tokens, and whether it is scored.
 
-        It holds a digest of the tokens: the worker looks it up between two tokens, for each order that waits.
+        It is a digest because the worker looks it up between two tokens, for each order that waits.
         """
         return hashlib.sha256(array("q", self.document)).digest(), self.scored
 
@@ -290,7 +297,10 @@ class ServerSettings:
 
 
 def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) -> tuple[Any, list[Order]]:
-    """Parse a body into a request and its orders, one per prompt; raises :class:`Fault` if the request is invalid."""
+    """Parse the JSON body of a request: return the request, and its orders, one per prompt.
+
+    ``chat``: it is a chat request, else a plain one. Raises :class:`Fault` if it is invalid or not supported.
+    """
     try:
         request: Any = (ChatRequest if chat else PlainRequest).model_validate(_json(body))
     except pydantic.ValidationError as error:
@@ -303,13 +313,14 @@ def parse(reader: Reader, settings: ServerSettings, body: bytes, *, chat: bool) 
     try:
         if chat:
             prompts = [_conversation(reader, request.messages, placed=request.utaca.trace)]
-            best = (request.top_logprobs or 0) if request.logprobs else None
+            n_logprobs = (request.top_logprobs or 0) if request.logprobs else None
         else:
+            # A list of integers is one prompt.
             are_several = isinstance(request.prompt, list) and not isinstance(request.prompt[0], int)
             plain = request.prompt if are_several else [request.prompt]
             prompts = [_plain(reader, prompt) for prompt in plain]
-            best = request.logprobs
-        return request, [_order(reader, settings, request, best, *prompt) for prompt in prompts]
+            n_logprobs = request.logprobs
+        return request, [_order(reader, settings, request, n_logprobs, *prompt) for prompt in prompts]
     except UserError as error:
         raise Fault(str(error)) from None
 
@@ -321,9 +332,10 @@ def check_model(name: str, settings: ServerSettings) -> None:
 
 
 def _fault(error: pydantic.ValidationError) -> Fault:
-    """The first error in a request's body, as a sentence."""
+    """The first error in a request's body, as a sentence that begins with the place of the wrong value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part not in _TAGS)
+    # The errors of _wrong go on from the place; pydantic's are sentences.
     between = " " if first["type"] == "wrong" else ": "
     return Fault(f"{place or 'the body'}{between}{first['msg']}", param=place or None)
 
@@ -355,45 +367,25 @@ def _order(
     n_document: int,
     places: Places = (),
 ) -> Order:
-    """The order for a prompt's ``tokens``: the first ``n_document`` are the document, the others the question.
+    """Make the order for a prompt's ``tokens``: the first ``n_document`` are the document, the others the question.
 
-    ``n_logprobs`` is the number of likely tokens that are sent with each token; None: none are asked for.
+    ``n_logprobs`` is the number of likely tokens that are sent with each token; None: none are asked for. ``places``
+    are those of the document's tokens. Raises :class:`Fault` or :class:`UserError` if an option is invalid.
     """
-    chosen = request.utaca
+    wanted = request.utaca
     question = tuple(tokens[n_document:])
-    if chosen.trigger and chosen.trigger.endswith(".safetensors") and chosen.trigger != defaults.trigger:
+    if wanted.trigger and wanted.trigger.endswith(".safetensors") and wanted.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
-    longest = request.max_completion_tokens or request.max_tokens
+    max_tokens = request.max_completion_tokens or request.max_tokens
     echo = ()
     if isinstance(request, PlainRequest) and request.echo:
         echo = _pieces(reader, tokens) if n_logprobs is not None else [reader.tokenizer.decode(tokens)]
-    if longest == 0 and not (echo and n_logprobs is not None):
+    if max_tokens == 0 and not (echo and n_logprobs is not None):
         raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
-    room = reader.positions - len(question)
-    if room < (longest or 1):
-        raise Fault(
-            f"a question of {len(question)} tokens and an answer of {longest or 1} are beyond the {reader.positions} "
-            f"positions of reader {reader.settings.name}; lower max_tokens, or put a blank line before the question: "
-            "what stands before it is read as a document",
-            code="context_length_exceeded",
-        )
-    policy = chosen.policy
-    if not policy and chosen.trigger != str(NEVER):
-        # A request that wants no expansion means a fixed budget, to which the server's policy does not apply.
-        policy = defaults.policy
-    max_new_tokens = min(defaults.max_new_tokens, room)
-    if longest is not None:
-        # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
-        max_new_tokens = max(1, longest)
-    choice = choose(
-        reader,
-        budget=defaults.budget if chosen.budget is None else chosen.budget,
-        policy=policy,
-        trigger=chosen.trigger or defaults.trigger,
-        max_new_tokens=max_new_tokens,
-        drafts=defaults.drafts,
-    )
-    options = dict(choice.options)
+    room = _room_for_answer(reader, len(question), max_tokens or 1)
+    # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
+    max_new_tokens = min(defaults.max_new_tokens, room) if max_tokens is None else max(1, max_tokens)
+    options = _options(reader, defaults, wanted, max_new_tokens)
     if request.temperature:
         seed = randbits(31) if request.seed is None else request.seed
         options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
@@ -405,52 +397,102 @@ def _order(
         stop=tuple(filter(None, stop)),
         logprobs=n_logprobs,
         echo=echo,
-        generate=longest != 0,
-        trace=chosen.trace,
+        generate=max_tokens != 0,
+        trace=wanted.trace,
         places=places,
     )
+
+
+def _room_for_answer(reader: Reader, n_question: int, n_answer: int) -> int:
+    """Positions of the reader that a question of ``n_question`` tokens leaves for its answer.
+
+    Raises :class:`Fault` if they are fewer than ``n_answer``. The document takes none: its blocks are retrieved.
+    """
+    room = reader.positions - n_question
+    if room < n_answer:
+        raise Fault(
+            f"a question of {n_question} tokens and an answer of {n_answer} are beyond the {reader.positions} "
+            f"positions of reader {reader.settings.name}; lower max_tokens, or put a blank line before the question: "
+            "what stands before it is read as a document",
+            code="context_length_exceeded",
+        )
+    return room
+
+
+def _options(reader: Reader, defaults: ServerSettings, wanted: _Utaca, max_new_tokens: int) -> dict[str, Any]:
+    """Fields of :class:`utaca.decoding.options.Decoding`: those that a request wants, else the server's defaults.
+
+    Raises :class:`UserError` as :func:`utaca.app.choices.choose` does.
+    """
+    policy = wanted.policy
+    if not policy and wanted.trigger != str(NEVER):
+        # A request that wants no expansion means a fixed budget, to which the server's policy does not apply.
+        policy = defaults.policy
+    choice = choose(
+        reader,
+        budget=defaults.budget if wanted.budget is None else wanted.budget,
+        policy=policy,
+        trigger=wanted.trigger or defaults.trigger,
+        max_new_tokens=max_new_tokens,
+        drafts=defaults.drafts,
+    )
+    return dict(choice.options)
 
 
 def _pieces(reader: Reader, tokens: Sequence[int]) -> list[str]:
     """The text that each token adds, one per token; a character of several tokens is added by the last of them."""
     pieces = []
+    # A token is decoded together with the token before it (from index ``first`` on), because a tokenizer may strip a
+    # space at the beginning of a text; ``before`` is the text of that one.
     first = 0
     before = ""
     for end in range(1, len(tokens) + 1):
         text = reader.tokenizer.decode(tokens[first:end], clean_up_tokenization_spaces=False)
         if text.endswith("\ufffd") and end < len(tokens):
+            # A part of a character: it waits for the next tokens.
             pieces.append("")
             continue
         pieces.append(text[len(before) :])
-        # Decode the next token behind the last one, because a tokenizer may strip a space at the beginning of a text.
         first = end - 1
         before = reader.tokenizer.decode(tokens[end - 1 : end], clean_up_tokenization_spaces=False)
     return pieces
 
 
 def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool) -> tuple[list[int], int, Places]:
-    """Token ids of a conversation, the number of document tokens, and, if ``placed``, the places of document tokens."""
+    """Encode a conversation: return its token ids, the number of those of the document, and the places of these.
+
+    The split is that of the module's docstring. There are no places unless ``placed``. Raises :class:`Fault` if the
+    last message is not the user's.
+    """
     if messages[-1].role != "user":
         raise Fault("the last message must be the user's; end messages with one of role user", param="messages")
     roles = ["system" if message.role == "developer" else message.role for message in messages]
     texts = [SEPARATOR.join(message.parts) for message in messages]
+    # The conversation as a text, and where each message starts in it.
     rendered, starts = reader.prompts.conversation(list(zip(roles, texts, strict=True)))
-    *before, last = messages[-1].parts or [""]
-    line = len(SEPARATOR.join(before)) if before else _last_blank_line(last.rstrip())
-    if line > 0:
-        cut = starts[-1] + line
+    split_of_last = _split_of_last(messages[-1])
+    if split_of_last > 0:
+        split = starts[-1] + split_of_last
     elif len(messages) > 1:
-        cut = starts[-2] + len(texts[-2])
+        split = starts[-2] + len(texts[-2])
     else:
-        cut = 0
-    head = rendered[:cut] if cut else rendered
+        split = 0  # Only the last token is the question.
+    head = rendered[:split] if split else rendered
     tokens = _tokens(reader.prompts, head)
-    count = len(tokens) if cut else len(tokens) - 1
-    if cut:
-        tokens = tokens + reader.prompts.behind_text(rendered[cut:])
-    offsets = reader.prompts.with_offsets(head)[1][:count] if placed else ()
+    n_document = len(tokens) if split else len(tokens) - 1
+    if split:
+        tokens = tokens + reader.prompts.behind_text(rendered[split:])
+    offsets = reader.prompts.with_offsets(head)[1][:n_document] if placed else ()
     places = _places(offsets, starts, [len(text) for text in texts])
-    return tokens, count, _as_sent(places, [SEPARATOR.join(message.sent) for message in messages])
+    return tokens, n_document, _as_sent(places, [SEPARATOR.join(message.sent) for message in messages])
+
+
+def _split_of_last(message: _Message) -> int:
+    """Where the text of a conversation's last message is split, in characters; 0 or -1: all of it is the question."""
+    *before, last = message.parts or [""]
+    if before:
+        return len(SEPARATOR.join(before))
+    return _last_blank_line(last.rstrip())
 
 
 def _last_blank_line(text: str) -> int:
@@ -466,50 +508,56 @@ def _tokens(prompts: Prompts, text: str) -> list[int]:
 
 
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
-    """Places of tokens, from token ``offsets`` and messages' ``starts`` and ``lengths``, in characters."""
+    """The places of a conversation's tokens in its messages.
+
+    ``offsets`` are the tokens' begins and ends in the conversation, ``starts`` and ``lengths`` those of the messages,
+    all in characters.
+    """
     places = []
-    number = 0
+    message = 0
     for first, end in offsets:
-        while number + 1 < len(starts) and first >= starts[number + 1]:
-            number += 1
-        first = first - starts[number]
-        end = end - starts[number]
-        places.append((number, first, end) if 0 <= first < end <= lengths[number] else (-1, 0, 0))
+        while message + 1 < len(starts) and first >= starts[message + 1]:
+            message += 1
+        first = first - starts[message]
+        end = end - starts[message]
+        is_inside = 0 <= first < end <= lengths[message]
+        places.append((message, first, end) if is_inside else (-1, 0, 0))
     return places
 
 
 def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]:
-    """Token ids of a plain prompt, whose text may hold control tokens, and the number of document tokens.
+    """Encode a plain prompt: return its token ids, and the number of those of the document.
 
-    If the prompt ends with the chat template's text after a user's message, only blank lines before that text count.
+    A prompt's text may have control tokens. If the prompt ends with the chat template's text after a user's message,
+    only blank lines before that text count.
     """
     if isinstance(prompt, str):
-        begun = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)
-        prompt = reader.tokenizer(whole_characters(prompt), add_special_tokens=not begun)["input_ids"]
+        has_opening = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)
+        prompt = reader.tokenizer(whole_characters(prompt), add_special_tokens=not has_opening)["input_ids"]
     tokens = reader.document(prompt).tolist()
     if len(tokens) < 2:
         raise UserError("the prompt must have at least two tokens; write more")
     pieces = [written(reader.tokenizer, token) for token in tokens]
     text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
-    line = _last_blank_line(text)
-    if line > 0:
+    split = _last_blank_line(text)
+    if split > 0:
         ends = list(accumulate(map(len, pieces)))
-        count = bisect_right(ends, line)  # tokens that end at the split or before
-        if count:
-            return tokens, count
+        n_document = bisect_right(ends, split)  # tokens that end at the split or before
+        if n_document:
+            return tokens, n_document
     return tokens, len(tokens) - 1
 
 
 def _as_sent(places: Places, sent: Sequence[str]) -> Places:
-    """Places in messages as they were ``sent``, from places in messages all of whose lines end in LF."""
-    # For each message with line ends CR LF: where its characters without the CR stand in the text as sent.
-    kept = {number: _without_cr(text) for number, text in enumerate(sent) if "\r\n" in text}
+    """Convert places in messages whose lines all end in LF to places in the messages as they were ``sent``."""
+    # For each message with line ends CR LF: the offsets, in the text as sent, of its characters without the CR.
+    offsets = {message: _without_cr(text) for message, text in enumerate(sent) if "\r\n" in text}
     result = []
-    for number, first, end in places:
-        if number in kept:
-            first = kept[number][first]
-            end = kept[number][end - 1] + 1
-        result.append((number, first, end))
+    for message, first, end in places:
+        if message in offsets:
+            first = offsets[message][first]
+            end = offsets[message][end - 1] + 1
+        result.append((message, first, end))
     return result
 
 
@@ -525,7 +573,10 @@ def _without_cr(text: str) -> list[int]:
 
 @dataclass
 class StopFilter:
-    """A filter that holds back the end of an answer while it may begin a stop text; ``ended`` after a stop text."""
+    """Cuts an answer off before the first of the ``stop`` texts; ``ended`` is then set.
+
+    The end of the answer is held back while it may be the beginning of a stop text.
+    """
 
     stop: Sequence[str] = ()
     ended: bool = False
@@ -550,6 +601,7 @@ class StopFilter:
         return "" if self.ended else self._send(len(self._held))
 
     def _send(self, length: int) -> str:
+        """Take the first ``length`` characters from the text that is held back, and return them."""
         sent = self._held[:length]
         self._held = self._held[length:]
         return sent

@@ -1,4 +1,4 @@
-"""Responses of the protocol, whole or streamed in pieces, and the metrics of the server."""
+"""Build the protocol's responses, whole or streamed in pieces, and count the server's metrics."""
 
 import asyncio
 import json
@@ -25,6 +25,7 @@ class Metrics:
     """The server's metrics, as ``/metrics`` shows them."""
 
     def __init__(self, worker: Worker) -> None:
+        """Make the metrics; some are read from ``worker`` whenever they are shown."""
         self.registry = CollectorRegistry()
         make = partial(Counter, registry=self.registry)
         self.requests = make("utaca_requests", "Requests by path and status.", ["path", "status"])
@@ -50,7 +51,10 @@ class Metrics:
 
 
 class Reply:
-    """The response to one request: it submits a job for each order and sends what the jobs report."""
+    """The response to one request: submits a job for each order, and sends what the jobs report.
+
+    A job's number is its index among the request's orders, and that of its choice in the response.
+    """
 
     def __init__(
         self, reader: Reader, worker: Worker, metrics: Metrics, request: CompletionRequest, orders: Sequence[Order]
@@ -60,8 +64,8 @@ class Reply:
         self._chat = isinstance(request, ChatRequest)
         self._usage_too = request.stream_options is not None and request.stream_options.include_usage
         self._started = time.perf_counter()
-        self._events = asyncio.Queue[tuple[int, Progress | Piece | Fault]]()
-        self._ended: dict[int, Generation] = {}
+        self._events = asyncio.Queue[tuple[int, Progress | Piece | Fault]]()  # with the number of the job
+        self._ended: dict[int, Generation] = {}  # answers that have ended, by the number of the job
         self._written = partial(written, reader.tokenizer)
         loop = asyncio.get_running_loop()
         kind = "text_completion"
@@ -89,7 +93,7 @@ class Reply:
 
         If a job fails or the caller stops early, the other jobs are cancelled.
         """
-        begun: set[int] = set()
+        begun: set[int] = set()  # numbers of jobs that have sent a token
         try:
             while len(self._ended) < len(self._jobs):
                 number, event = await self._events.get()
@@ -113,15 +117,15 @@ class Reply:
             if isinstance(event, Piece):
                 pieces[number].append(event)
         choices = []
-        for number, of_job in enumerate(pieces):
-            text = "".join(piece.text for piece in of_job)
+        for number, pieces_of_job in enumerate(pieces):
+            text = "".join(piece.text for piece in pieces_of_job)
             content = {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
-            choices.append(self._choice(number, of_job) | content)
+            choices.append(self._choice(number, pieces_of_job) | content)
         return self._head | {"choices": choices, "usage": self._usage()}
 
     async def stream(self) -> AsyncIterator[str]:
         """Yield server-sent events; the progress of reading a document is sent as comments, which clients ignore."""
-        sent = [0 for _ in self._jobs]
+        sent = [0 for _ in self._jobs]  # characters of the tokens that each job has sent
         try:
             if self._chat:
                 for number in range(len(self._jobs)):
@@ -151,50 +155,58 @@ class Reply:
         return f"data: {json.dumps(body)}\n\n"
 
     def _choice(self, number: int, pieces: Sequence[Piece], sent: int = 0) -> dict[str, Any]:
-        """A choice of the response without its text, for new ``pieces``; tokens sent before had ``sent`` letters."""
+        """A choice of the response, without its text, for the new ``pieces`` of a job.
+
+        ``sent`` is the number of characters of the tokens sent before.
+        """
         order = self._jobs[number].order
-        values = None
-        details: dict[str, Any] = {}
-        tokens = [piece.token for piece in pieces if piece.token]
         scored: list[Scored] = []
         for piece in pieces:
             scored += piece.scored
-        end = pieces[-1].generation if pieces else None
+        logprobs = None
         if order.logprobs is not None and scored:
-            values = self._chat_logprobs(order, scored) if self._chat else self._logprobs(sent, order, scored)
-        if end:
-            details = {
-                "mean_selected_tokens": round(end.mean_selected_tokens, 2),
-                "attended_keys": round(end.mean_attended_tokens, 2),
-                "rollbacks": end.rollbacks,
-            }
-        if order.trace and (tokens or end):
-            details["trace"] = [_traced(token, self._reader.settings.memory.block_size) for token in tokens]
-        if order.trace and end:
-            details["places"] = _block_places(self._reader, order, end)
+            logprobs = self._chat_logprobs(order, scored) if self._chat else self._logprobs(sent, order, scored)
         reason = pieces[-1].reason if pieces else None
-        choice = {"index": number, "finish_reason": reason, "logprobs": values}
+        choice = {"index": number, "finish_reason": reason, "logprobs": logprobs}
+        details = self._details(order, pieces)
         if details:
             choice["utaca"] = details
         return choice
 
-    def _chat_logprobs(self, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
-        """Log-probabilities in the format of chats."""
+    def _details(self, order: Order, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """What a choice has under "utaca": the answer's sums, if the pieces have its end, and its trace if wanted."""
+        details: dict[str, Any] = {}
+        tokens = [piece.token for piece in pieces if piece.token]
+        answer = pieces[-1].generation if pieces else None
+        if answer:
+            details = {
+                "mean_selected_tokens": round(answer.mean_selected_tokens, 2),
+                "attended_keys": round(answer.mean_attended_tokens, 2),
+                "rollbacks": answer.rollbacks,
+            }
+        if order.trace and (tokens or answer):
+            details["trace"] = [_traced(token, self._reader.settings.memory.block_size) for token in tokens]
+        if order.trace and answer:
+            details["places"] = _block_places(self._reader, order, answer)
+        return details
 
-        def entry(number: int, logprob: float | None) -> dict[str, Any]:
-            text = self._written(number)
+    def _chat_logprobs(self, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
+        """Log-probabilities of tokens in the format of chats."""
+
+        def entry(token_id: int, logprob: float | None) -> dict[str, Any]:
+            text = self._written(token_id)
             # The text of a part of a character does not give the token's bytes.
             known_bytes = None if "\ufffd" in text else list(text.encode())
             return {"token": text, "logprob": logprob, "bytes": known_bytes}
 
         content = []
         for token in scored:
-            best = [entry(number, logprob) for number, logprob in token.best[: order.logprobs]]
+            best = [entry(token_id, logprob) for token_id, logprob in token.best[: order.logprobs]]
             content.append(entry(token.token, token.logprob) | {"top_logprobs": best})
         return {"content": content}
 
     def _logprobs(self, start: int, order: Order, scored: Sequence[Scored]) -> dict[str, Any]:
-        """Log-probabilities in the format of completions; ``start`` is the character offset of the first token."""
+        """Log-probabilities of tokens in the format of completions; ``start`` is the first token's character offset."""
         lengths = [len(token.text) for token in scored[:-1]]
         return {
             "tokens": [self._written(token.token) for token in scored],
@@ -204,13 +216,17 @@ class Reply:
         }
 
     def _best(self, order: Order, scored: Scored) -> dict[str, float]:
-        """Log-probability by text, of the best tokens and the token itself; of equal texts the best token counts."""
+        """The log-probabilities of the best tokens and of the token itself, by text.
+
+        If two tokens have the same text, the better one counts.
+        """
         best: dict[str, float] = {}
-        for number, logprob in [*scored.best[: order.logprobs], (scored.token, scored.logprob or 0.0)]:
-            best.setdefault(self._written(number), logprob)
+        for token_id, logprob in [*scored.best[: order.logprobs], (scored.token, scored.logprob or 0.0)]:
+            best.setdefault(self._written(token_id), logprob)
         return best
 
     def _usage(self) -> dict[str, Any]:
+        """The numbers of tokens of all prompts and answers of the request."""
         prompt = sum(len(job.order.document) + len(job.order.question) for job in self._jobs)
         completion = sum(len(generation.trace) for generation in self._ended.values())
         return {
@@ -222,7 +238,11 @@ class Reply:
 
 
 def _traced(token: Token, block_size: int) -> dict[str, Any]:
-    """A token of a trace, for JSON; ``blocks`` has the number of layers that retrieved a block, by block."""
+    """A token of a trace, for JSON.
+
+    ``blocks`` has the number of layers that retrieved a block, by the block's index; ``distrust`` is 1 minus the
+    detector's probability of "correct".
+    """
     rejected = token.tentative
     return {
         "text": token.text,
@@ -238,7 +258,11 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
 
 
 def _block_places(reader: Reader, order: Order, generation: Generation) -> dict[int, tuple[int, int, int]]:
-    """Places of the blocks that an answer retrieved, by block: index of the message, begin and end in characters."""
+    """The places of the blocks that an answer retrieved, by the block's index.
+
+    A place is the index of a message, and begin and end in it in characters. Of a block in several messages it is that
+    in the first one; blocks in no message are left out.
+    """
     layout = reader.settings.memory.layout
     retrieved: set[int] = set()
     for token in generation.trace:

@@ -1,4 +1,4 @@
-"""Log-probabilities of a prompt's tokens, computed from the passes that read the prompt."""
+"""Compute the log-probabilities of a prompt's tokens from the passes that read the prompt."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ class Scored(NamedTuple):
     def of(cls, token: Token) -> Scored:
         """The scores of a generated token; ``best`` is empty if the token itself is not among ``token.top_tokens``.
 
-        A log-probability is the logit minus a constant of the position, which the token's two values give.
+        Log-probabilities are logits plus one constant for all tokens at a position. For this token both are known,
+        which gives the constant.
         """
         best = []
         if token.token in token.top_tokens:
             place = token.top_tokens.index(token.token)
-            shift = token.logprob - token.top_logits[place]
+            constant = token.logprob - token.top_logits[place]
             pairs = zip(token.top_tokens, token.top_logits, strict=True)
-            best = [(number, logit + shift) for number, logit in pairs]
+            best = [(number, logit + constant) for number, logit in pairs]
         return cls(token.token, token.text, token.logprob, best)
 
 
@@ -54,6 +55,7 @@ class Scores:
         self._reader = reader
         self._tokens = tokens
         self.numbers = torch.zeros(0, 1 + 2 * TOP, dtype=torch.float64) if numbers is None else numbers
+        # Hidden states [n, D] at the end of the text: those that no token follows yet.
         self._behind: Tensor | None = None
 
     @property
@@ -64,18 +66,25 @@ class Scores:
     @in_turn
     @torch.inference_mode()
     def add(self, hidden: Tensor) -> None:
-        """Score the token after each token of a pass, from the pass's last hidden states ``hidden`` [T, D]."""
-        tokens = self._tokens[len(self.numbers) + 1 :][: len(hidden)]
-        for first in range(0, len(tokens), ROWS):
-            following = tokens[first : first + ROWS, None]
-            logprobs = self._reader.logits(hidden[first : first + len(following)]).log_softmax(-1)
-            columns = (logprobs.gather(1, following), *logprobs.topk(TOP))
+        """Score the tokens that follow those of a pass, from the pass's last hidden states ``hidden`` [T, D].
+
+        Passes are added in the order of the text.
+        """
+        # As many as the pass has tokens; one fewer at the end of the text, whose last token has no follower.
+        followers = self._tokens[len(self.numbers) + 1 :][: len(hidden)]
+        for first in range(0, len(followers), ROWS):
+            scored = followers[first : first + ROWS, None]
+            logprobs = self._reader.logits(hidden[first : first + len(scored)]).log_softmax(-1)
+            columns = (logprobs.gather(1, scored), *logprobs.topk(TOP))
             numbers = torch.cat([column.double() for column in columns], 1).cpu()
             self.numbers = torch.cat((self.numbers, numbers))
-        self._behind = hidden[len(tokens) :].clone()
+        self._behind = hidden[len(followers) :].clone()
 
     def followed(self, question: Tensor) -> Scores:
-        """Scores of this complete text followed by a question; the question's first token is scored at once."""
+        """Make the scores of this text followed by a question; the text must be complete.
+
+        The question's first token is scored at once, from the text's last hidden state.
+        """
         scores = Scores(self._reader, torch.cat((self._tokens, question)), self.numbers)
         scores.add(self._behind)
         return scores

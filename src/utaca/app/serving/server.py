@@ -1,4 +1,4 @@
-"""The server: routes, errors, metrics, and how it ends."""
+"""The HTTP server: its routes, its errors, and how it starts and ends."""
 
 import asyncio
 import hmac
@@ -86,7 +86,7 @@ class Server(uvicorn.Server):
         super().run(self._sockets if sockets is None else sockets)
 
     def application(self) -> Starlette:
-        """The routes."""
+        """The application: routes, error handlers, and on loopback the check of the Host header."""
         routes = [
             Route("/", self.page),
             Route("/health", self.health),
@@ -105,15 +105,15 @@ class Server(uvicorn.Server):
         )
 
     async def fault(self, request: Request, error: Exception) -> Response:
-        """The response to an error, in OpenAI's format."""
+        """The response to an error, in OpenAI's format; counts it in the metrics."""
         if isinstance(error, HTTPException):
             sentence = f"{request.method} {request.scope['path']}: {error.detail}"
             error = Fault(sentence, error.status_code, headers=error.headers)
         elif not isinstance(error, Fault):
             error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
-        # An address that a client makes up is no label: their number would have no bound.
-        known = error.status not in (404, MISDIRECTED) and not request.path_params
-        self.metrics.requests.labels(request.scope["path"] if known else "", error.status).inc()
+        # A path that a client makes up is no label of a metric: the number of labels would have no bound.
+        is_known_path = error.status not in (404, MISDIRECTED) and not request.path_params
+        self.metrics.requests.labels(request.scope["path"] if is_known_path else "", error.status).inc()
         headers = error.headers | ({"Retry-After": "1"} if error.status == 503 else {})
         return JSONResponse(error.body, error.status, headers)
 
@@ -129,6 +129,7 @@ class Server(uvicorn.Server):
         return PlainTextResponse(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def models(self, request: Request) -> Response:
+        """The list of models, or the model that the path names; raises :class:`Fault` for a model of another name."""
         self._authorise(request)
         model = {"id": self.settings.name, "object": "model", "created": self.created, "owned_by": "utaca"}
         name = request.path_params.get("name", "").rstrip("/")
@@ -138,16 +139,17 @@ class Server(uvicorn.Server):
         return JSONResponse(model)
 
     def _authorise(self, request: Request) -> None:
+        """Raise :class:`Fault` unless the request has the API key, if the server has one."""
         if not self.settings.api_key:
             return
-        scheme, _, shown = request.headers.get("authorization", "").strip().partition(" ")
-        right = hmac.compare_digest(shown.strip().encode(), self.settings.api_key.encode())
-        if scheme.lower() != "bearer" or not right:
+        scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+        is_right = hmac.compare_digest(key.strip().encode(), self.settings.api_key.encode())
+        if scheme.lower() != "bearer" or not is_right:
             sentence = "the API key is missing or wrong; send Authorization: Bearer KEY"
             raise Fault(sentence, 401, "invalid_api_key", headers={"WWW-Authenticate": "Bearer"})
 
     async def complete(self, request: Request, *, chat: bool) -> Response:
-        """Answer a request for completions."""
+        """Answer a request for completions, streamed or whole; ``chat``: a chat request, else a plain one."""
         self._authorise(request)
         body = await _body(request)
         wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
@@ -157,29 +159,32 @@ class Server(uvicorn.Server):
             response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
         else:
             whole = asyncio.ensure_future(reply.whole())
-            gone = asyncio.ensure_future(request.receive())
+            # The body was received, so only the end of the connection can follow.
+            client_left = asyncio.ensure_future(request.receive())
             try:
-                await asyncio.wait([whole, gone], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([whole, client_left], return_when=asyncio.FIRST_COMPLETED)
                 response = JSONResponse(await whole) if whole.done() else Response(status_code=499)
             finally:
                 whole.cancel()
-                gone.cancel()
+                client_left.cancel()
         self.metrics.requests.labels(request.url.path, response.status_code).inc()
         return response
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
+        """End the server at SIGTERM and SIGINT, in place of uvicorn's own handlers."""
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.end)
         yield
 
     def end(self) -> None:
-        """Stop taking connections; give unfinished answers GRACE_S seconds to end, at the second call none."""
+        """Stop taking connections; give unfinished answers GRACE_S seconds to end, or none at the second call."""
         self.worker.close(0 if self.should_exit else GRACE_S)
         self.should_exit = True
 
     async def startup(self, sockets: Any = None) -> None:
+        """Start the worker, and print the address."""
         await super().startup(sockets)
         if not self.should_exit:
             self.worker.start()
@@ -220,12 +225,13 @@ class _OwnHost:
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to the application, or send an error."""
         request = Request(scope, receive)
         host = request.headers.get("host", "")
         name = re.sub(r":\d*$", "", host)
         # HTTP/1.0, which health checks may use and no browser does, needs no Host header.
-        unnamed = "host" not in request.headers and scope["http_version"] == "1.0"
-        if unnamed or is_loopback(name) or name.lower() == self._server.settings.host.lower():
+        needs_no_host = "host" not in request.headers and scope["http_version"] == "1.0"
+        if needs_no_host or is_loopback(name) or name.lower() == self._server.settings.host.lower():
             return await self._app(scope, receive, send)
         fault = Fault(
             f"the Host header {host!r} does not name this machine; ask at {self._server.address}, or start the server "
@@ -247,6 +253,7 @@ def check_key(key: str) -> None:
 
 
 def _half_of_free(reader: Reader) -> int:
+    """Half of the free bytes of the memory in which the reader's documents lie; half of 8 GiB if that is unknown."""
     device = reader.device
     if device.type == "cuda" and reader.settings.memory.storage == "device":
         return torch.cuda.mem_get_info(device)[0] // 2
@@ -254,7 +261,7 @@ def _half_of_free(reader: Reader) -> int:
 
 
 def serve(reader: Reader, settings: ServerSettings, sockets: Sequence[socket.socket] | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; arguments and errors are those of :class:`Server`."""
+    """Serve a reader until SIGTERM or SIGINT; arguments and errors are those of :class:`Server`."""
     logging.basicConfig(format="%(message)s")
     server = Server(reader, settings, sockets)
     if note := server.choice.note:

@@ -72,19 +72,25 @@ class Job:
 
 
 class Worker(threading.Thread):
-    """The thread that carries out jobs, with at most ``parallel`` answers at once and ``room`` bytes of documents."""
+    """The thread that carries out jobs, with at most ``parallel`` answers at once and ``room`` bytes of documents.
+
+    :meth:`submit`, :meth:`close` and the properties without an underscore are for other threads; all other methods run
+    in this one.
+    """
 
     def __init__(self, reader: Reader, room: int, parallel: int) -> None:
         super().__init__(name="utaca-worker", daemon=True)
         self.reader = reader
         self.memories = Memories(reader, room)
         self._parallel = parallel
+        # Jobs that were submitted and not yet received; None only wakes the thread.
         self._news: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._waiting: list[Job] = []
+        # The job whose document is being read, the document so far, and the passes that read the rest.
         self._reading: tuple[Job, StoredDocument, Iterator[int]] | None = None
         self._batch = Batch()
         self._answering = list[Job]()
-        self._deadline: float | None = None
+        self._deadline: float | None = None  # of answers under way, once the worker is to end (monotonic)
 
     @property
     def waiting(self) -> int:
@@ -119,6 +125,7 @@ class Worker(threading.Thread):
         self._news.put(None)
 
     def run(self) -> None:
+        """Take turns until the worker is closed and no answer is left; then, or after an error, end all jobs."""
         try:
             while self._deadline is None or self._answering or self._news.qsize():
                 self._turn()
@@ -141,25 +148,27 @@ class Worker(threading.Thread):
         return [*self._waiting, *self._being_read, *self._answering]
 
     def _turn(self) -> None:
+        """Take one turn: receive jobs, end those that must not go on, read a chunk, decode a step of all answers."""
         self._receive()
-        late = self._deadline is not None and time.monotonic() > self._deadline
+        is_closed = self._deadline is not None
+        is_late = is_closed and time.monotonic() > self._deadline
         for job in self._jobs:
             if job.cancelled:
                 self._end(job)
-            elif late or (self._deadline is not None and job.answer is None):
+            elif is_late or (is_closed and job.answer is None):
                 self._end(job, _ending())
-        # A document that was read takes the place of an answer before those that came later.
+        # Reading comes first, so that a document that is now read gets its answer begun before jobs that came later.
         self._read()
         self._begin()
         self._decode()
 
     def _receive(self) -> None:
         """Add newly submitted jobs to the waiting ones; wait for a new job if there is nothing else to do."""
-        idle = self._deadline is None and not self._jobs
-        if idle:
+        must_wait = self._deadline is None and not self._jobs
+        if must_wait:
             return_freed_memory()
-        while idle or not self._news.empty():
-            idle = False
+        while must_wait or not self._news.empty():
+            must_wait = False
             job = self._news.get()
             if job:
                 self._waiting.append(job)
@@ -171,12 +180,12 @@ class Worker(threading.Thread):
         as well; jobs with the same n come in the order of arrival. So a request with many prompts does not hold up the
         others.
         """
-        n_jobs = Counter(job.request for job in [*self._answering, *self._being_read])
+        n_jobs = Counter(job.request for job in [*self._answering, *self._being_read])  # so far, by request
         numbered: list[tuple[int, Job]] = []
         for job in self._waiting:
             n_jobs[job.request] += 1
             numbered.append((n_jobs[job.request], job))
-        numbered.sort(key=lambda pair: pair[0])
+        numbered.sort(key=lambda pair: pair[0])  # stable
         return [job for _, job in numbered]
 
     def _begin(self) -> None:
@@ -200,6 +209,7 @@ class Worker(threading.Thread):
                     self._reading = job, stored, passes
 
     def _read(self) -> None:
+        """Read a chunk of the document being read, if there is one; begin its answer once it is read and may begin."""
         if self._reading is None:
             return
         job, stored, passes = self._reading
@@ -227,7 +237,10 @@ class Worker(threading.Thread):
                 self._echo(job)
 
     def _echo(self, job: Job) -> None:
-        """Send the echoed prompt as soon as its scores, if any, are complete; end the job if no answer is to follow."""
+        """Send the echoed prompt, unless it lacks scores that are still to come; end the job if no answer is to follow.
+
+        If scores are missing, :meth:`_decode` calls this again after each step.
+        """
         if job.scores is None or job.scores.complete:
             scored = job.scores.listed(job.order.echo) if job.scores else ()
             job.tell(Piece("".join(job.order.echo), scored))
@@ -236,10 +249,11 @@ class Worker(threading.Thread):
                 self._end(job, Piece("", reason="length", generation=job.answer.generation))
 
     def _decode(self) -> None:
-        """Decode a step of every answer under way."""
+        """Decode a step of every answer under way, send what it adds, and end the answers that are complete."""
         if not self._answering:
             return
-        scoring: list[tuple[Job, Any]] = []  # jobs whose question is scored, with the step that reads it
+        # Jobs whose question is still to be scored, each with the step that reads the question now.
+        scoring: list[tuple[Job, Any]] = []
         for job in self._answering:
             if job.answer and job.scores:
                 scoring.append((job, job.answer.planned[0]))
@@ -263,7 +277,8 @@ class Worker(threading.Thread):
             if answer.error:
                 self._end(job, _fault(answer.error))
             elif job.text.ended or answer.generation.finish:
-                reason = "length" if answer.generation.finish == "length" and not job.text.ended else "stop"
+                is_cut = answer.generation.finish == "length" and not job.text.ended
+                reason = "length" if is_cut else "stop"
                 self._end(job, Piece(job.text.rest(), reason=reason, generation=answer.generation))
 
     @contextmanager
@@ -275,12 +290,12 @@ class Worker(threading.Thread):
             self._end(job, _fault(error))
 
     def _end(self, job: Job, event: Piece | Fault | None = None) -> None:
-        """End a job, whether it waits, is read for or is answered, and send its last ``event``, if any."""
+        """End a job at whatever stage it is (waiting, reading, answering), and send its last ``event``, if any."""
         if job in self._waiting:
             self._waiting.remove(job)
         if self._reading and self._reading[0] is job:
             if event is None:
-                # A client that left may ask again: what was read of its document is a beginning to go on from.
+                # A client that left may ask again: what was read of its document is kept, to continue from.
                 self.memories.keep(("begun", job.order.key), self._reading[1])
             self._reading = None
         if job.answer is not None:
@@ -293,11 +308,15 @@ class Worker(threading.Thread):
 
 
 def _ending() -> Fault:
+    """The error for jobs that the end of the server stops."""
     return Fault("the server is shutting down; ask again when it is back", 503, "shutting_down")
 
 
 def _fault(error: Exception) -> Fault:
-    """The error that a client gets: the sentence of a :class:`UserError`; of any other error the details are logged."""
+    """The error that a client gets for ``error``: the sentence of a :class:`UserError`, else one that names the class.
+
+    In the latter case the details are logged.
+    """
     if isinstance(error, UserError):
         return Fault(str(error), 500 if isinstance(error, NotFiniteError) else 400)
     _log.error("an answer failed", exc_info=error)

@@ -9,7 +9,7 @@ from utaca.settings import schema
 
 
 def load(settings: schema.CorpusSettings, seed: int, cache: Path) -> list[dict[str, Any]]:
-    """The corpus that the settings name, as rows of schema ``corpus``.
+    """Load the corpus that the settings name, as rows of schema ``corpus``.
 
     ``seed`` affects only the embedded prose; ``cache`` is the folder of fetched articles. Raises :class:`UserError` if
     the source cannot be used.

@@ -20,7 +20,8 @@ from utaca.data_files import DataFile, Entries, read, slots
 REVISION = "grammar 1"
 LICENCE = "CC0-1.0"
 
-# Share of paragraphs about a person; shares of sentences about people in such paragraphs and in others.
+# The share of paragraphs that are about a person; the shares of sentences about people in these paragraphs, and in
+# others.
 USUAL = (0.08, 0.55, 0.03)
 CROWDED = (0.35, 0.55, 0.12)
 
@@ -51,7 +52,10 @@ def _plural(noun: str) -> str:
 
 
 def _indefinite_article(match: re.Match[str]) -> str:
-    """ "a " or "an " for a match of :data:`_ARTICLE`, whose second group is the following word."""
+    """The article "a " or "an " in place of the "a@ " that :data:`_ARTICLE` matched, by the sound of the next word.
+
+    The match's groups are the letter, which may be a capital, and the next word.
+    """
     letter, word = match.groups()
     has_vowel = word.strip('"')[0] in "aeiouAEIOU" and not _CONSONANT_SOUND.match(word)
     return f"{letter}n " if has_vowel else f"{letter} "
@@ -100,21 +104,26 @@ def _patterns() -> dict[str, list[list[str]]]:
 
 
 class _Prose:
-    """Sentences about one topic; every draw comes from one generator."""
+    """A generator of sentences and paragraphs about one topic; all draws come from ``rng``.
+
+    ``about_people`` is :data:`USUAL` or :data:`CROWDED`. ``fixed`` are the texts of slots that stay the same within a
+    paragraph. ``decks`` have, by kind, the indices of the patterns that are still to be used.
+    """
 
     def __init__(self, topic: str, rng: random.Random, about_people: tuple[float, float, float]) -> None:
         self.rng = rng
         self.about_people = about_people
         self.words = read("biographies/vocabulary.yaml", Vocabulary)
-        known, self.phrase = domain_and_phrase(topic)
-        self.domain = self.words.domains[known or rng.choice(DOMAINS)]
+        domain, self.phrase = domain_and_phrase(topic)
+        # The words of the topic's domain, or of any domain for an unknown topic.
+        self.domain = self.words.domains[domain or rng.choice(DOMAINS)]
         self.fixed: dict[str, str] = {}
         # Places, countries and people that an article mentions repeatedly.
         self.places = [self._place() for _ in range(14)]
         self.countries = [self._country() for _ in range(6)]
         self.cast = [self._person() for _ in range(18)]
         self.decks: dict[str, list[int]] = {}
-        # What draws the text of each slot.
+        # The function that draws the text of each slot, by the slot's name.
         self.draws: dict[str, Callable[[], str]] = {}
         for slot, words in (self.words.slots | self.domain).items():
             self.draws[slot] = partial(rng.choice, words)
@@ -142,7 +151,7 @@ class _Prose:
             "topic_noun": lambda: rng.choice(self.domain["process"]),
         }
 
-    # Each method below makes the text of a slot, or a part of it.
+    # Each method below draws the text of a slot, or a part of it.
 
     def _surname(self) -> str:
         rng = self.rng
@@ -204,6 +213,7 @@ class _Prose:
         return self.rng.choice((f"{place} {kind}", f"{kind} of {place}", f"Royal {kind} of {country}"))
 
     def _title(self) -> str:
+        """The title of an invented publication."""
         head = self.rng.choice(self.words.publication_heads)
         thing = self.draws["things"]().title()
         process = self.draws["process"]().title()
@@ -217,7 +227,10 @@ class _Prose:
         return f"{head} {joint} {subject}"
 
     def _slot(self, name: str, used: set[str]) -> str:
-        """The text of a slot, if possible not one of the texts that the sentence has ``used``."""
+        """The text of a slot: the fixed one, else a drawn one, if possible none that the sentence has ``used`` already.
+
+        The text is added to ``used``. A slot with a capitalised name has its text so.
+        """
         if name in self.fixed:
             return self.fixed[name]
         if name[0].isupper():
@@ -232,18 +245,24 @@ class _Prose:
         return text
 
     def _fill(self, kind: str) -> str:
-        """A pattern of this kind with its slots filled."""
-        # Patterns are dealt like cards, so that none comes back before the others had their turn.
+        """Draw a pattern of this kind and fill its slots."""
+        # Patterns are drawn like cards from a deck, so that none comes back before all others were used.
         deck = self.decks.setdefault(kind, [])
         if not deck:
             deck.extend(range(len(_patterns()[kind])))
             self.rng.shuffle(deck)
         pattern = _patterns()[kind][deck.pop()]
         used = set(self.fixed.values())
-        return "".join(self._slot(part, used) if i % 2 else part for i, part in enumerate(pattern))
+        texts = []
+        for index, part in enumerate(pattern):
+            is_slot = index % 2 == 1
+            texts.append(self._slot(part, used) if is_slot else part)
+        return "".join(texts)
 
     def sentence(self, kind: str) -> str:
+        """Draw a sentence of this kind, which begins with a capital."""
         if "year_a" in self.fixed:
+            # A paragraph's two years are drawn for each sentence.
             first = self.rng.randint(1150, 1960)
             self.fixed["year_a"] = str(first)
             self.fixed["year_b"] = str(first + self.rng.randint(4, 74))
@@ -251,6 +270,7 @@ class _Prose:
         return text[:1].upper() + text[1:]
 
     def paragraph(self) -> str:
+        """Draw a paragraph of 60 to 160 words: an opening, sentences about things or people, perhaps a closing."""
         rng = self.rng
         person = rng.choice(self.cast) if rng.random() < 0.5 else self._person()
         self.fixed = {
@@ -266,26 +286,27 @@ class _Prose:
         closing = self.sentence("closing") if rng.random() < 0.4 else ""
         sentences = [self.sentence("opening")]
         length = len(sentences[0].split()) + len(closing.split())
-        paragraphs, inside, elsewhere = self.about_people
-        about_people = rng.random() < paragraphs
-        share = inside if about_people else elsewhere
+        share_of_paragraphs, share_in_these, share_in_others = self.about_people
+        is_about_people = rng.random() < share_of_paragraphs
+        share = share_in_these if is_about_people else share_in_others
         while length < target:
             text = self.sentence("person" if rng.random() < share else "middle")
-            size = len(text.split())
-            if length + size > 160:
+            n_words = len(text.split())
+            if length + n_words > 160:
                 continue
             sentences.append(text)
-            length += size
+            length += n_words
         if closing:
             sentences.append(closing)
         return " ".join(sentences)
 
 
 def articles(topics: Sequence[str], seed: int, paragraphs: int = 60, crowded: bool = False) -> list[dict[str, Any]]:
-    """An article for each topic, as rows of schema ``corpus``; other ``topics`` do not change the article of a topic.
+    """Write an article about each topic, as rows of schema ``corpus``.
 
-    An article has ``paragraphs`` distinct paragraphs of 60 to 160 words, about 680 characters each. In a ``crowded``
-    article one sentence in four is about people, far more than in an encyclopedia: hard training text.
+    The article of a topic does not depend on the other ``topics``. An article has ``paragraphs`` distinct paragraphs of
+    60 to 160 words, about 680 characters each. In a ``crowded`` article one sentence in four is about people, far more
+    than in an encyclopedia: hard training text.
     """
     rows = []
     for topic in topics:

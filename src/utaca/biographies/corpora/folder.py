@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]:
-    """Rows of schema ``corpus`` from a folder of .txt and .md files, or from one .jsonl or .parquet file.
+    """Read a folder of .txt and .md files, or one .jsonl or .parquet file, into rows of schema ``corpus``.
 
     A file's records need ``title`` and ``text`` and may have ``url``, ``licence`` and ``revision``; other fields are
     ignored. Files of a folder (with sub-folders and symbolic links) are read in the order of their paths; a file's name
@@ -58,7 +58,10 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
 
 
 def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
-    """The title and text of each text file of a folder."""
+    """The title and text of each text file of a folder; a warning names the files that are left out.
+
+    Raises :class:`UserError`, which names the config ``key``, if a file is unreadable or there is none.
+    """
     left_out: dict[str, list[str]] = {}
     files = prose_files(str(path), left_out)
     omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
@@ -76,7 +79,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, str]]:
-    """The records of a Parquet file."""
+    """The known fields of each row of a Parquet file; raises :class:`UserError` if it is no such file."""
     try:
         names = pq.read_schema(path).names
         missing = [name for name in _NEEDED if name not in names]

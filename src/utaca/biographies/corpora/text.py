@@ -10,7 +10,10 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 def paragraphs(text: str) -> list[str]:
-    """The usable paragraphs of a text, in order: parts between blank lines, white space collapsed, long enough."""
+    """The usable paragraphs of a text, in order, with runs of white space as one space.
+
+    Paragraphs are the parts between blank lines; those below :data:`MINIMUM_CHARACTERS` are not usable.
+    """
     parts = _BLANK_LINES.split(text.replace("\r\n", "\n"))
     collapsed = [" ".join(part.split()) for part in parts]
     return [part for part in collapsed if len(part) >= MINIMUM_CHARACTERS]
@@ -19,7 +22,7 @@ def paragraphs(text: str) -> list[str]:
 def article(
     source: str, title: str, text: str, url: str = "", licence: str = "", revision: str = "", synthetic: bool = False
 ) -> dict[str, Any]:
-    """A row of schema ``corpus`` with the usable paragraphs of ``text``, which may be none."""
+    """Make a row of schema ``corpus``; its text has the usable paragraphs of ``text``, and may be empty."""
     return {
         "title": title,
         "text": "\n\n".join(paragraphs(text)),

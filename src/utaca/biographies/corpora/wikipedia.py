@@ -74,7 +74,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
 
 
 def _fetched(api: str, title: str) -> dict[str, Any]:
-    """The article of a title, fetched, as a row of schema ``corpus``."""
+    """Fetch the article of a title, as a row of schema ``corpus``; raises :class:`UserError` if it has no text."""
     answer = _answer(api, title)
     advice = "choose corpus=folder or corpus=embedded"
     try:
@@ -94,7 +94,10 @@ def _fetched(api: str, title: str) -> dict[str, Any]:
 
 
 def _answer(api: str, title: str) -> Any:
-    """The API's JSON answer about a title; requests to a busy or failing server are repeated."""
+    """Ask the API for a title and return its JSON answer; requests to a busy or failing server are repeated.
+
+    Raises :class:`UserError` if the API gives no such answer.
+    """
     for attempt in range(1, _ATTEMPTS + 1):
         time.sleep(INTERVAL_S)
         try:
@@ -108,8 +111,9 @@ def _answer(api: str, title: str) -> Any:
             response.raise_for_status()
             return response.json()
         except httpx2.HTTPStatusError as error:
-            reason = f"HTTP {error.response.status_code}"
-            if error.response.status_code not in (429, 500, 502, 503, 504) or attempt == _ATTEMPTS:
+            status = error.response.status_code
+            reason = f"HTTP {status}"
+            if status not in (429, 500, 502, 503, 504) or attempt == _ATTEMPTS:
                 break
             retry_after = error.response.headers.get("Retry-After", "")
             wait = float(retry_after) if retry_after.isdigit() else INTERVAL_S * 2**attempt
@@ -127,15 +131,17 @@ def _answer(api: str, title: str) -> Any:
 
 def _prose(extract: str) -> str:
     """The paragraphs of an article's extract, without headings, formulas and back matter (notes, references)."""
-    # Extracts put one paragraph on a line; formulas come as broken lines with a \displaystyle twin.
+    # Extracts have a paragraph in each line. A formula is in short broken lines, which are dropped later, and in a line
+    # of TeX with \displaystyle.
     kept: list[str] = []
-    skipped = 0
+    skipped_level = 0  # of the heading of the back matter that is being skipped; 0: none
     for line in extract.split("\n"):
         heading = _HEADING.match(line)
         if heading:
             level = len(heading[1])
-            if not skipped or level <= skipped:
-                skipped = level if heading[2].casefold() in _BACK_MATTER else 0
-        elif not skipped and "\\displaystyle" not in line:
+            # A heading below that of the back matter belongs to it.
+            if not skipped_level or level <= skipped_level:
+                skipped_level = level if heading[2].casefold() in _BACK_MATTER else 0
+        elif not skipped_level and "\\displaystyle" not in line:
             kept.append(line)
     return "\n\n".join(kept)

@@ -11,7 +11,7 @@ from utaca.settings import schema
 
 
 def _load(name: str) -> Signal:
-    """The signal of a file of this package."""
+    """Import the module ``name`` of this package and return its SIGNAL; raises UserError if it is at fault."""
     with in_a_sentence(f"the signal {name} cannot be loaded", f"correct detection/signals/{name}.py, or remove it"):
         signal = import_module(f"{__name__}.{name}").SIGNAL
         if not isinstance(signal, Signal):

@@ -11,10 +11,15 @@ from utaca.detection.signal import Signal, mean_of_layers
 
 
 def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
-    """Normalised entropy [R] of one layer's ``scores`` [R, blocks] of ``n_far`` far blocks."""
+    """Normalised entropy [R] of one layer's retrieval ``scores`` [R, blocks] of R tokens.
+
+    ``n_far`` is the number of far blocks, of which there may be fewer than columns: scores of all others are -inf.
+    ``scale`` is that of :class:`utaca.detection.signal.Signal`.
+    """
     logs = (scores / scale).log_softmax(-1)
+    # The clamp makes 0 * -inf of a block that is not far 0, and not NaN.
     entropy = -(logs.exp() * logs.clamp(min=torch.finfo(logs.dtype).min)).sum(-1)
-    # A number becomes a tensor by a kernel: a copy from the host would make it wait.
+    # A kernel makes a tensor of a number: a copy from the host would make the host wait for the device.
     count = n_far.to(logs.dtype) if isinstance(n_far, Tensor) else logs.new_full((), n_far)
     return torch.where(count > 1, entropy / count.clamp(min=2).log(), 0.0)
 

@@ -1,4 +1,4 @@
-"""Labelled trajectories as sequences that a detector learns from or is measured on."""
+"""Convert labelled trajectories to the sequences of tokens that a detector learns from or is measured on."""
 
 import math
 from collections.abc import Collection
@@ -16,6 +16,7 @@ from utaca.records.schemas import CORRECT, HALLUCINATED, TEMPLATE, embedding_col
 from utaca.settings import schema
 
 KEYS = ["document", "budget", "step"]
+"""The columns that identify a token of trajectories."""
 
 
 class Packed(NamedTuple):
@@ -34,7 +35,7 @@ class Packed(NamedTuple):
 
 @dataclass(frozen=True)
 class Sequences:
-    """Trajectories, one for each document and budget, with the signals, embedding and labels of a detector's settings.
+    """Trajectories, one for each document and budget, with the inputs and targets of a detector of given settings.
 
     The tokens are sorted by document, budget and step; :func:`joined` concatenates two sets. The ``n`` tokens of all
     ``N`` trajectories are concatenated in flat tensors, so that padding costs no memory and embeddings keep the float16
@@ -77,10 +78,10 @@ class Sequences:
         return self.label[:-1].numpy()
 
     def padded(self, indices: torch.Tensor, chain: int = 1) -> torch.Tensor:
-        """Rows [..., C, T] of the flat tensors that hold the tokens of the sequences ``indices`` [..., B].
+        """The places of the tokens of the sequences ``indices`` [..., B] in the flat tensors, int64 [..., C, T].
 
         Every ``chain`` sequences are concatenated into one, in their order, so that C is B / ``chain``, rounded up.
-        Shorter concatenations are padded at their end.
+        Shorter concatenations are padded at their end with n, the place of the padding.
         """
         position = self.position[indices]
         if chain > 1:
@@ -95,18 +96,19 @@ class Sequences:
 
     def batch(self, indices: torch.Tensor, chain: int = 1) -> Packed:
         """Pack the sequences ``indices`` [B], chained as in :meth:`padded`; [S, B] give S batches side by side."""
-        position = self.padded(indices, chain)  # [..., C, T]
-        longest = position.shape[-1]
-        n_tokens = (position < self.n_tokens).sum(-1)
+        padded = self.padded(indices, chain)  # [..., C, T]
+        longest = padded.shape[-1]
+        n_tokens = (padded < self.n_tokens).sum(-1)
         length, order = n_tokens.sort(dim=-1, descending=True, stable=True)  # [..., C]
-        goes_on = length[..., None] > torch.arange(longest)
-        sizes = goes_on.sum(-2).view(-1, longest).amax(0)  # [T]
-        # Step, and place among the sequences of that step, of each packed token.
+        longest_first = padded.gather(-2, order[..., None].expand_as(padded))
+        # The number of sequences that have a token at each step, [T]; of batches side by side, in the fullest of them.
+        has_token = length[..., None] > torch.arange(longest)
+        sizes = has_token.sum(-2).view(-1, longest).amax(0)
+        # The step of each packed token [M], and the row of its sequence in ``longest_first``: 0, 1, ... in each step.
         step = torch.arange(len(sizes)).repeat_interleave(sizes)
         first_of_step = sizes.cumsum(0) - sizes
-        place = torch.arange(len(step)) - first_of_step[step]
-        longest_first = position.gather(-2, order[..., None].expand_as(position))
-        position = longest_first[..., place, step]
+        row = torch.arange(len(step)) - first_of_step[step]
+        position = longest_first[..., row, step]
         return Packed(
             self.signals[position],
             self.embedding[position].float(),
@@ -116,7 +118,7 @@ class Sequences:
         )
 
     def split(self, size: int = 256, chain: int = 1) -> tuple[torch.Tensor, ...]:
-        """Indices of all sequences, in tensors of ``size`` indices.
+        """Indices of all sequences, in tensors of ``size`` of them (the last may have fewer).
 
         The indices ascend, or for chains have a fixed random order: neighbours are answers about one document, and a
         chain should contain several documents.
@@ -128,7 +130,10 @@ class Sequences:
 
 
 def columns(settings: schema.DetectorSettings) -> list[str]:
-    """Names of the columns of trajectories that :func:`sequences` needs; embeddings, most of a file, only if used."""
+    """Names of the columns of trajectories that :func:`sequences` needs for a detector of these settings.
+
+    Embeddings, which are most of a file, are among them only if the detector reads them.
+    """
     embedding = [embedding_column(settings.site)] if settings.embedding else []
     return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
 
@@ -163,26 +168,14 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)
         value = np.zeros(len(label), dtype=bool)
 
-    document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
-    budget = keyed["budget"].to_numpy()
-    step = keyed["step"].to_numpy()
-    is_other = (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])  # than the token before
-    gaps = np.flatnonzero(~is_other & (np.diff(step) != 1))
-    if len(gaps):
-        raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
-    starts = np.flatnonzero(np.r_[True, is_other])
-    length = np.diff(np.r_[starts, len(step)])
+    n = keyed.num_rows
+    starts = _starts(keyed)
+    length = np.diff(np.r_[starts, n])
     offset = np.arange(length.max())
-    position = np.where(offset < length[:, None], starts[:, None] + offset, len(step))
+    # Row i has the places of trajectory i's tokens, which are adjacent in the sorted table, and then padding.
+    position = np.where(offset < length[:, None], starts[:, None] + offset, n)
 
-    top10 = _lists(trajectories["top10"], order, "top10")[:-1]
-    signals = np.zeros((len(step) + 1, len(settings.signals)), np.float32)
-    for place, name in enumerate(settings.signals):
-        signals[:-1, place] = pc.fill_null(trajectories[name], math.nan).to_numpy()[order]
-    embedding = np.zeros((len(step) + 1, 0), np.float16)
-    if settings.embedding:
-        name = embedding_column(settings.site)
-        embedding = _lists(trajectories[name], order, name)
+    top10, signals, embedding = _inputs(trajectories, order, settings)
     finite = np.isfinite(signals[:-1]).all(axis=1) & np.isfinite(top10).all(axis=1) & _finite_rows(embedding[:-1])
     if not finite.all():
         raise UserError(
@@ -191,10 +184,10 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         )
     return Sequences(
         document=tuple(keyed["document"].take(pa.array(starts)).to_pylist()),
-        budget=tuple(budget[starts].tolist()),
+        budget=tuple(keyed["budget"].to_numpy()[starts].tolist()),
         length=torch.from_numpy(length),
         position=torch.from_numpy(position),
-        step=step.astype(np.int32),
+        step=keyed["step"].to_numpy().astype(np.int32),
         top10=top10,
         signals=torch.from_numpy(signals),
         embedding=torch.from_numpy(embedding),
@@ -202,6 +195,37 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         needed=needed,
         value=value,
     )
+
+
+def _starts(keyed: pa.Table) -> np.ndarray:
+    """Row [N] of the first token of each trajectory in a table that is sorted by :data:`KEYS`.
+
+    Raises :class:`UserError` if the steps of a trajectory have a gap.
+    """
+    document = pc.dictionary_encode(keyed["document"].combine_chunks()).indices.to_numpy()
+    budget = keyed["budget"].to_numpy()
+    step = keyed["step"].to_numpy()
+    # Whether each token but the first is of another trajectory than the token before it.
+    begins = (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])
+    gaps = np.flatnonzero(~begins & (np.diff(step) != 1))
+    if len(gaps):
+        raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
+    return np.flatnonzero(np.r_[True, begins])
+
+
+def _inputs(
+    trajectories: pa.Table, order: np.ndarray, settings: schema.DetectorSettings
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``top10``, ``signals`` and ``embedding`` of :class:`Sequences`, with the table's rows in ``order`` [n]."""
+    n = len(order)
+    top10 = _lists(trajectories["top10"], order, "top10")[:-1]
+    signals = np.zeros((n + 1, len(settings.signals)), np.float32)
+    for place, name in enumerate(settings.signals):
+        signals[:-1, place] = pc.fill_null(trajectories[name], math.nan).to_numpy()[order]
+    if not settings.embedding:
+        return top10, signals, np.zeros((n + 1, 0), np.float16)
+    column = embedding_column(settings.site)
+    return top10, signals, _lists(trajectories[column], order, column)
 
 
 def joined(first: Sequences, second: Sequences) -> Sequences:
@@ -217,19 +241,19 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
             f"embeddings are {first.width} wide in one set of trajectories and {second.width} in another; decode both "
             "with the same reader"
         )
-    total = first.n_tokens + second.n_tokens
+    n_tokens = first.n_tokens + second.n_tokens  # also the place of padding in the result
     longest = max(first.position.shape[1], second.position.shape[1])
 
-    def moved(part: Sequences, by: int) -> torch.Tensor:
-        """The rows of a set's tokens, ``by`` further on; padding stays the last row."""
-        position = torch.where(part.position < part.n_tokens, part.position + by, total)
-        return functional.pad(position, (0, longest - position.shape[1]), value=total)
+    def position_in_result(part: Sequences, n_before: int) -> torch.Tensor:
+        """``position`` of a set [N, longest], for its tokens behind ``n_before`` others."""
+        position = torch.where(part.position < part.n_tokens, part.position + n_before, n_tokens)
+        return functional.pad(position, (0, longest - position.shape[1]), value=n_tokens)
 
     return Sequences(
         document=(*first.document, *second.document),
         budget=(*first.budget, *second.budget),
         length=torch.cat([first.length, second.length]),
-        position=torch.cat([moved(first, 0), moved(second, first.n_tokens)]),
+        position=torch.cat([position_in_result(first, 0), position_in_result(second, first.n_tokens)]),
         step=np.concatenate([first.step, second.step]),
         top10=np.concatenate([first.top10, second.top10]),
         # The last row of the first set represents padding, as that of the second does.
@@ -247,7 +271,11 @@ def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """Labels [n] int64 of the labeller, -1 if it failed; and [n] bool, whether each token belongs to a value."""
+    """The labeller's labels [n] int64 of the tokens of ``keyed`` (:func:`_sorted`), -1 where it failed.
+
+    The second result [n] bool says whether each token belongs to a value. Raises :class:`UserError` if ``labels`` are
+    None, or not of exactly these tokens.
+    """
     if labels is None:
         raise UserError("a detector that learns from judged labels needs them; label the split first")
     order, label_keyed = _sorted(labels, "labels")
@@ -261,7 +289,11 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.nd
 
 
 def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
-    """Row numbers [n] that sort a table by :data:`KEYS`, and its keys and tokens in that order; keys must be unique."""
+    """Sort a table of trajectories or labels by :data:`KEYS`.
+
+    Returns the row numbers [n] in that order, and the table of keys and tokens, sorted. Raises :class:`UserError`,
+    which calls the table ``name``, if two rows have the same keys.
+    """
     keyed = table.select([*KEYS, "token"])
     order = pc.sort_indices(keyed, sort_keys=[(key, "ascending") for key in KEYS])
     keyed = keyed.take(order).combine_chunks()
@@ -275,11 +307,15 @@ def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
 
 
 def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
-    """Convert a column of equally long lists to an array [n + 1, size], rows in ``order``; the last row is 0."""
+    """Convert a column of lists of one size to an array [n + 1, size].
+
+    Row i is the list of row ``order[i]``; the extra last row, for padding, is 0. ``name`` is for the error. The array
+    is filled chunk by chunk, because a copy of the whole column would be large.
+    """
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
         raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
     size = column.type.list_size
-    place = np.empty_like(order)
+    place = np.empty_like(order)  # of each row of the column, in the result
     place[order] = np.arange(len(order), dtype=order.dtype)
     rows = np.zeros((len(order) + 1, size), pa.array([], column.type.value_type).to_numpy().dtype)
     done = 0
@@ -297,26 +333,30 @@ def _finite_rows(values: np.ndarray) -> np.ndarray:
 
 
 def _token(keyed: pa.Table, row: int) -> str:
-    """A token in words, for messages."""
+    """Name the token in a row of ``keyed`` by its keys, for messages."""
     document, budget, step = (keyed[key][int(row)].as_py() for key in KEYS)
     return f"step {step} of document {document} under budget {budget}"
 
 
 def _mismatch(trajectories: pa.Table, labels: pa.Table) -> str:
-    """The message for labels that are not those of the trajectories; both are tables of keys and tokens."""
-    for name, other, left, right in [
+    """The message for labels that do not match their trajectories: it says which tokens only one of the tables has.
+
+    Both are tables of keys and tokens, as :func:`_sorted` returns them.
+    """
+    for name, other_name, table, other in [
         ("trajectories", "labels", trajectories, labels),
         ("labels", "trajectories", labels, trajectories),
     ]:
-        only_left = left.join(right.select(KEYS), keys=KEYS, join_type="left anti")
-        if only_left.num_rows:
-            only_left = only_left.sort_by([(key, "ascending") for key in KEYS])
+        unmatched = table.join(other.select(KEYS), keys=KEYS, join_type="left anti")
+        if unmatched.num_rows:
+            unmatched = unmatched.sort_by([(key, "ascending") for key in KEYS])
             return (
-                f"labels do not match their trajectories: {only_left.num_rows} tokens are in the {name} but not in the "
-                f"{other}, first {_token(only_left, 0)}; label the split again"
+                f"labels do not match their trajectories: {unmatched.num_rows} tokens are in the {name} but not in the "
+                f"{other_name}, first {_token(unmatched, 0)}; label the split again"
             )
-    other = pc.not_equal(trajectories["token"], labels["token"]).to_numpy()
+    # Both have the same keys, so a token differs.
+    differs = pc.not_equal(trajectories["token"], labels["token"]).to_numpy()
     return (
-        f"labels do not match their trajectories: {_token(trajectories, int(other.argmax()))} is another token in "
+        f"labels do not match their trajectories: {_token(trajectories, int(differs.argmax()))} is another token in "
         "the labels; label the split again"
     )

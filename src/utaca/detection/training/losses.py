@@ -18,8 +18,9 @@ ANNEALING = 10
 def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weighted cross-entropy (paper, appendix "Training Details").
 
-    ``logits`` [..., M, C], ``label`` [..., M] (negative: left out), ``weights`` [3] of hallucinated, correct
-    and unknown. Returns [...], zero for a batch without labels.
+    ``logits`` [..., M, C] and ``label`` [..., M] are of M tokens; tokens with a negative label are left out.
+    ``weights`` [3] are of the labels hallucinated, correct and unknown. Returns the loss [...], zero for a batch
+    without labels.
     """
     target = _targets(label, logits.shape[-1])
     loss = functional.cross_entropy(logits.flatten(0, -2), target.flatten(), reduction="none").view(label.shape)
@@ -27,16 +28,19 @@ def cross_entropy(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tens
 
 
 def evidential(logits: torch.Tensor, label: torch.Tensor, weights: torch.Tensor, passes: int) -> torch.Tensor:
-    """Bayes risk of the squared error, plus lambda times the KL divergence of misleading evidence from no evidence.
+    """Evidential loss (Sensoy et al., 2018): Bayes risk of the squared error, plus a penalty on misleading evidence.
 
-    Evidence for wrong classes is misleading. Shapes are as in :func:`cross_entropy`. lambda grows linearly with the
-    number of complete ``passes`` over the training data, and is 1 from ten passes on.
+    Evidence for wrong classes is misleading; its penalty is the KL divergence of a Dirichlet distribution with only
+    this evidence from one without evidence. The penalty's factor grows linearly with the number of complete ``passes``
+    over the training data, and is 1 from ten passes on. Shapes are as in :func:`cross_entropy`.
     """
     alpha = concentration(logits)
-    target = functional.one_hot(_targets(label, logits.shape[-1]), logits.shape[-1]).to(alpha.dtype)
+    n_classes = logits.shape[-1]
+    target = functional.one_hot(_targets(label, n_classes), n_classes).to(alpha.dtype)
     misleading = Dirichlet(target + (1 - target) * alpha, validate_args=False)
-    nothing = Dirichlet(torch.ones_like(alpha), validate_args=False)
-    loss = bayes_risk(alpha, target) + min(1.0, passes / ANNEALING) * kl_divergence(misleading, nothing)
+    without_evidence = Dirichlet(torch.ones_like(alpha), validate_args=False)
+    factor = min(1.0, passes / ANNEALING)
+    loss = bayes_risk(alpha, target) + factor * kl_divergence(misleading, without_evidence)
     return _weighted(loss, label, weights)
 
 
@@ -51,7 +55,7 @@ def bayes_risk(alpha: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 
 
 def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
-    """Target class of each token; an arbitrary class if there is no label, because the token's weight is then 0."""
+    """Target class of each token, of three ``classes`` or two; any class if it has no label, as it then weighs 0."""
     return label.clamp_min(0) if classes == 3 else (label == CORRECT).long()
 
 

@@ -18,13 +18,13 @@ TOO_MUCH_DISTRUST = (
     "distrust: raise the budgets of scale.train and scale.validation, or leave missing and partial out of their "
     "evidence; a detector that learns from sets of tasks can learn from biographies too (detectors.*.mixed)."
 )
-"""What such distrust means, and what helps."""
+"""What it means if a detector distrusts more than :data:`MOST_DISTRUSTED`, and what helps; a part of the warning."""
 
 
 def detection_metrics(
     uncertain_pred: np.ndarray, label: np.ndarray, score: np.ndarray | None = None
 ) -> dict[str, float | int]:
-    """Score the decisions on ``n`` tokens.
+    """Compare the decisions on ``n`` tokens with their labels; returns the metrics by name.
 
     ``uncertain_pred`` [n] are the decisions, ``label`` [n] the integers 0 hallucinated, 1 correct, 2 unknown
     (negative: the labeller failed; such tokens only count in ``n_failed``), ``score`` [n] grows with distrust.
@@ -37,17 +37,17 @@ def detection_metrics(
     label = np.asarray(label)
     labelled = label >= 0
     flagged = np.asarray(uncertain_pred, dtype=bool)[labelled]
-    negative = label[labelled] != CORRECT
-    n_tokens = len(negative)
-    n_uncertain = int(negative.sum())
+    is_uncertain = label[labelled] != CORRECT
+    n_tokens = len(is_uncertain)
+    n_uncertain = int(is_uncertain.sum())
     n_correct = n_tokens - n_uncertain
-    hits = int((flagged & negative).sum())
-    false_alarms = int((flagged & ~negative).sum())
+    hits = int((flagged & is_uncertain).sum())
+    false_alarms = int((flagged & ~is_uncertain).sum())
     recall_n = _ratio(hits, n_uncertain)
     recall_p = _ratio(n_correct - false_alarms, n_correct)
     auroc = auprc = np.nan
     if score is not None:
-        auroc, auprc = _areas(np.asarray(score)[labelled], negative)
+        auroc, auprc = _areas(np.asarray(score)[labelled], is_uncertain)
     return {
         "macc": _ratio(hits + n_correct - false_alarms, n_tokens),
         "recall_n": recall_n,
@@ -64,21 +64,22 @@ def detection_metrics(
 
 
 def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
-    """Expected calibration error: the mean over tokens of |share of uncertain tokens - mean p_N| in their bin.
+    """Expected calibration error: the mean over tokens of |share of uncertain tokens - mean p_N| in the token's bin.
 
     ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. The ten bins
     have equal width and are (low, high]; the first bin also contains its lower end.
     """
     labelled = label >= 0
     p = p[labelled].astype(np.float64)
-    negative = label[labelled] != CORRECT
-    place = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
-    tokens = np.bincount(place, minlength=BINS)
+    is_uncertain = label[labelled] != CORRECT
+    bin_of_token = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
+    n_tokens = np.bincount(bin_of_token, minlength=BINS)  # by bin, as all that follow
+    # An empty bin has the gap NaN, which nansum leaves out.
     with np.errstate(invalid="ignore"):
-        share_uncertain = np.bincount(place, negative, minlength=BINS) / tokens
-        mean_p = np.bincount(place, p, minlength=BINS) / tokens
+        share_uncertain = np.bincount(bin_of_token, is_uncertain, minlength=BINS) / n_tokens
+        mean_p = np.bincount(bin_of_token, p, minlength=BINS) / n_tokens
         gaps = np.abs(share_uncertain - mean_p)
-    return _ratio(float(np.nansum(gaps * tokens)), int(tokens.sum()))
+    return _ratio(float(np.nansum(gaps * n_tokens)), int(n_tokens.sum()))
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:
@@ -89,45 +90,53 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     correct, or all scores are equal.
     """
     labelled = label >= 0
-    negative = label[labelled] != CORRECT
-    n_negative = int(negative.sum())
-    n_positive = len(negative) - n_negative
-    if not n_negative or not n_positive:
-        lack = "uncertain" if not n_negative else "correct"
+    is_uncertain = label[labelled] != CORRECT
+    n_uncertain = int(is_uncertain.sum())
+    n_correct = len(is_uncertain) - n_uncertain
+    if not n_uncertain or not n_correct:
+        lack = "uncertain" if not n_uncertain else "correct"
         raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
-    value, hits, false_alarms = _curve(score[labelled].astype(np.float64), negative)
+    value, hits, false_alarms = _curve(score[labelled].astype(np.float64), is_uncertain)
     if len(value) == 1:
         raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
-    # Youden's J times both class counts: integers, so that ties are exact.
-    gain = (hits * n_positive - false_alarms * n_negative)[:-1]
+    # Youden's J (recall of N minus false alarm rate) times both class counts: integers, so that ties are exact. The
+    # last score is no candidate, since no distinct score lies below it.
+    gain = (hits * n_correct - false_alarms * n_uncertain)[:-1]
+    # Scores descend, so the last of the best has the smallest threshold.
     best = len(gain) - 1 - int(gain[::-1].argmax())
     return float((value[best] + value[best + 1]) / 2)
 
 
 def _ratio(part: float, whole: int) -> float:
+    """``part`` / ``whole``, or NaN if ``whole`` is 0."""
     return part / whole if whole else float("nan")
 
 
-def _curve(score: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct scores [m], descending, and the numbers of N and of P tokens that score at least as high, int64 [m]."""
+def _curve(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct values [m] of ``score`` [n], descending, and what each would flag as a threshold.
+
+    That is the number of uncertain tokens (hits) and of correct ones (false alarms), int64 [m], with a score at least
+    as high.
+    """
     order = np.argsort(-score, kind="stable")
     ranked = score[order]
+    # The last place of each distinct score.
     ends = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
-    hits = np.cumsum(negative[order], dtype=np.int64)[ends]
+    hits = np.cumsum(is_uncertain[order], dtype=np.int64)[ends]
     return ranked[ends], hits, ends + 1 - hits
 
 
-def _areas(score: np.ndarray, negative: np.ndarray) -> tuple[float, float]:
-    """AUROC and AUPRC of detecting uncertain tokens (``negative`` [n]) by a high ``score`` [n].
+def _areas(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[float, float]:
+    """AUROC and AUPRC of detecting uncertain tokens (``is_uncertain`` [n]) by a high ``score`` [n].
 
     Each distinct score gives a point of the curves. AUROC is NaN without tokens of both classes, AUPRC without
     uncertain ones.
     """
-    n_uncertain = int(negative.sum())
-    n_correct = len(negative) - n_uncertain
+    n_uncertain = int(is_uncertain.sum())
+    n_correct = len(is_uncertain) - n_uncertain
     if not n_uncertain:
         return float("nan"), float("nan")
-    _, hits, false_alarms = _curve(score, negative)
+    _, hits, false_alarms = _curve(score, is_uncertain)
     new_hits = np.diff(hits, prepend=0)
     auprc = float((new_hits * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:

@@ -1,4 +1,4 @@
-"""The detector's network in training: detectors of several seeds side by side, with their LSTM and dropout.
+"""The detector's network in training: the detectors of several seeds are computed side by side, with dropout.
 
 Weights, inputs and outputs have a first dimension S; row s of an output is the output of network s, up to rounding.
 Tokens are packed: the tokens of step 0 of all sequences, then the tokens of step 1 and so on (:class:`.data.Packed`).
@@ -39,14 +39,14 @@ class Network:
             self.weights[name] = torch.stack(of_detectors).requires_grad_()
 
     def detector(self, place: int) -> Detector:
-        """Copy the detector at ``place``, with its present weights."""
+        """A copy of the detector at ``place`` with the weights that the network has now."""
         copy = deepcopy(self.detectors[place])
         copy.load_state_dict({name: weight[place].detach() for name, weight in self.weights.items()})
         return copy
 
     @property
     def dropped_width(self) -> int:
-        """Number of elements per token that dropout applies to, summed over all layers."""
+        """Number of elements per token that dropout applies to, summed over all layers: the ``width`` of a Noise."""
         embedding = WIDTH if self.settings.embedding else 0
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
@@ -57,18 +57,19 @@ class Network:
             return x if noise is None else noise(x, rate)
 
         settings = self.settings
-        parts = []
+        # The layers are those of Detector, in the same order.
+        encoded = []
         if settings.embedding:
             # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
             length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
             weight = self.weights["embedding_encoder.0.weight"]
             bias = self.weights["embedding_encoder.0.bias"]
-            encoded = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
-            parts.append(drop(gelu(encoded), EMBEDDING_DROPOUT))
+            of_direction = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
+            encoded.append(drop(gelu(of_direction), EMBEDDING_DROPOUT))
         for place, name in enumerate(settings.signals):
             inner = gelu(self._linear(f"signal_encoders.{name}.0", batch.signals[..., place : place + 1]))
-            parts.append(self._linear(f"signal_encoders.{name}.2", drop(inner, DROPOUT)))
-        hidden = sum(parts[1:], parts[0])
+            encoded.append(self._linear(f"signal_encoders.{name}.2", drop(inner, DROPOUT)))
+        hidden = sum(encoded[1:], encoded[0])
         if settings.lstm:
             hidden = lstm(
                 hidden,
@@ -85,13 +86,18 @@ class Network:
 
     @torch.no_grad()
     def logits(self, sequences: Sequences, chain: int = 1) -> Tensor:
-        """Class logits [S, n, C] of all tokens in flat order; ``chain`` as in :meth:`Sequences.padded`."""
-        seeds = len(self.detectors)
-        all_logits = torch.empty(seeds, sequences.n_tokens + 1, self.settings.classes)
+        """Class logits [S, n, C] of all tokens, in the order of the flat tensors of :class:`Sequences`.
+
+        ``chain`` as in :meth:`Sequences.padded`.
+        """
+        n_networks = len(self.detectors)
+        # The extra last row takes the logits of padding.
+        all_logits = torch.empty(n_networks, sequences.n_tokens + 1, self.settings.classes)
         for indices in sequences.split(chain=chain):
             batch = sequences.batch(indices, chain)
-            signals = batch.signals.expand(seeds, *batch.signals.shape)
-            embedding = batch.embedding.expand(seeds, *batch.embedding.shape)
+            # All networks read the same batch.
+            signals = batch.signals.expand(n_networks, *batch.signals.shape)
+            embedding = batch.embedding.expand(n_networks, *batch.embedding.shape)
             all_logits[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
         return all_logits[:, :-1]
 
@@ -113,17 +119,23 @@ def lstm(
 
 
 class _Recurrence(torch.autograd.Function):
-    """Recurrent part of :func:`lstm`: contributions of the inputs to the gates [S, M, 4 W] -> hidden states [S, M, W].
+    """The recurrent part of :func:`lstm`, with a gradient of its own.
 
-    One product gives the gradient of the recurrent weights; automatic differentiation would add it up step by step.
+    One product gives the gradient of the recurrent weights; automatic differentiation would add it up step by step. The
+    gates are named as usual: i(nput), f(orget), g (cell), o(utput).
     """
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+        """Hidden states [S, M, W], from what the ``inputs`` contribute to the gates [S, M, 4 W].
+
+        ``weight`` [S, 4 W, W] is what the hidden state before a step contributes; ``sizes`` as in :func:`lstm`.
+        """
         hidden = cell = inputs.new_zeros(len(inputs), sizes[0], weight.shape[-1])
         recurrent = weight.mT
         steps = []
         for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
+            # Sequences are the longest first: the first ``size`` go on.
             hidden_before = hidden[:, :size]
             cell_before = cell[:, :size]
             gates = gates + hidden_before @ recurrent
@@ -140,33 +152,39 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of ``inputs`` and ``weight`` from the gradient [S, M, W] of the hidden states.
+
+        Backpropagation through time, the last step first. A local name of the form ``a_by_b`` is the derivative of a
+        with respect to b.
+        """
         weight, hidden_before, cell_before, cell_tanh, i, f, g, o = ctx.saved_tensors
-        by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
-        # Derivatives of the cell by the inputs of i, f and g; of the hidden state by the input of o, and by the cell.
+        loss_by_gates = grad.new_empty(*grad.shape[:-1], 4, grad.shape[-1])
+        # The cell depends on the inputs of i, f and g, the hidden state on the input of o and on the cell.
         cell_by_gates = torch.stack((g * i * (1 - i), cell_before * f * (1 - f), i * (1 - g * g)), -2)
         hidden_by_gate = cell_tanh * o * (1 - o)
         hidden_by_cell = o * (1 - cell_tanh * cell_tanh)
-        # Gradients of a step's hidden state and cell from the step after it, in the sequences that go on.
+        # What the step after contributes to the gradients of a step's hidden state and cell, for the sequences that go
+        # on; None for the last step.
+        from_hidden_after = None
+        from_cell_after = None
         end = grad.shape[1]
-        to_hidden = None
-        to_cell = None
         for size in reversed(ctx.sizes):
-            step = (slice(None), slice(end - size, end))
-            hidden = grad[step]
+            step = (slice(None), slice(end - size, end))  # the step's packed tokens
             end = end - size
-            if to_hidden is not None:
-                hidden = hidden.clone()
-                hidden[:, : to_hidden.shape[1]] += to_hidden
-            cell = hidden * hidden_by_cell[step]
-            if to_cell is not None:
-                cell[:, : to_cell.shape[1]] += to_cell
-            gates = by_gates[step]
-            gates[..., :3, :] = cell[..., None, :] * cell_by_gates[step]
-            gates[..., 3, :] = hidden * hidden_by_gate[step]
-            to_hidden = gates.flatten(-2) @ weight
-            to_cell = cell * f[step]
-        by_gates = by_gates.flatten(-2)
-        return by_gates, by_gates.mT @ hidden_before, None
+            loss_by_hidden = grad[step]
+            if from_hidden_after is not None:
+                loss_by_hidden = loss_by_hidden.clone()
+                loss_by_hidden[:, : from_hidden_after.shape[1]] += from_hidden_after
+            loss_by_cell = loss_by_hidden * hidden_by_cell[step]
+            if from_cell_after is not None:
+                loss_by_cell[:, : from_cell_after.shape[1]] += from_cell_after
+            of_step = loss_by_gates[step]
+            of_step[..., :3, :] = loss_by_cell[..., None, :] * cell_by_gates[step]
+            of_step[..., 3, :] = loss_by_hidden * hidden_by_gate[step]
+            from_hidden_after = of_step.flatten(-2) @ weight
+            from_cell_after = loss_by_cell * f[step]
+        loss_by_gates = loss_by_gates.flatten(-2)
+        return loss_by_gates, loss_by_gates.mT @ hidden_before, None
 
 
 _LEAST = -(2**15)
@@ -182,17 +200,19 @@ class Noise:
     """
 
     def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:
-        # Sixteen random bits per element, so that a draw of 64 bits serves four elements.
+        # Sixteen random bits per element, [S, M, width], so that a draw of 64 bits serves four elements.
         self._drawn = torch.full((*valid.shape, width), _LEAST, dtype=torch.int16)
-        for bits, rows, generator in zip(self._drawn, valid, generators, strict=True):
-            count = int(rows.sum()) * width
-            drawn = torch.empty(-(-count // 4), dtype=torch.int64).random_(-(2**63), None, generator=generator)
-            bits[rows] = drawn.view(torch.int16)[:count].view(-1, width)
-        self._used = 0
+        for of_network, is_valid, generator in zip(self._drawn, valid, generators, strict=True):
+            n_elements = int(is_valid.sum()) * width
+            n_draws = -(-n_elements // 4)
+            drawn = torch.empty(n_draws, dtype=torch.int64).random_(-(2**63), None, generator=generator)
+            of_network[is_valid] = drawn.view(torch.int16)[:n_elements].view(-1, width)
+        self._used = 0  # columns that earlier calls took
 
     def __call__(self, x: Tensor, rate: float) -> Tensor:
         """Drop elements of ``x`` [S, M, W] at ``rate`` and scale the kept elements by 1 / (1 - ``rate``)."""
         columns = slice(self._used, self._used + x.shape[-1])
         self._used = columns.stop
+        # Numbers are uniform over the 16-bit integers: a share ``rate`` of them lies below the bound.
         keep = (self._drawn[..., columns] >= _LEAST + round(rate * 2**16)).to(x.dtype)
         return x * keep.mul_(1 / (1 - rate))

@@ -51,11 +51,11 @@ def train(
     """Train a detector for every seed, all of them side by side, on the CPU.
 
     The optimiser is Adam without weight decay; a cosine over ``steps`` anneals its learning rate to 0. A batch holds
-    :data:`BATCH` trajectories; every ``settings.chain`` of them are concatenated. Batches pass over the
-    training set repeatedly, each time in a new random order; a batch may hold the end of one pass and the start of the
-    next. Validation, also on concatenated trajectories, runs every :data:`EVALUATE_EVERY` steps and after the last.
-    Training never stops early; each seed keeps the weights with the best validation F1 of the uncertain class, the
-    earliest in a tie. Thresholds are chosen on the validation set (:func:`youden`).
+    :data:`BATCH` trajectories; every ``settings.chain`` of them are concatenated. Batches pass over the training set
+    repeatedly, each time in a new random order; a batch may hold the end of one pass and the start of the next.
+    Validation, also on concatenated trajectories, runs every :data:`EVALUATE_EVERY` steps and after the last. Training
+    never stops early; each seed keeps the weights with the best validation F1 of the uncertain class, the earliest in a
+    tie. Thresholds are chosen on the validation set (:func:`youden`).
 
     ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. Training is then a
     limited calibration: at most :data:`CALIBRATION_STEPS` steps, all at :data:`CALIBRATION_RATE`, a validation every
@@ -90,6 +90,7 @@ def train(
         evaluate_every = CALIBRATION_EVALUATE_EVERY
         weights = class_weights(settings, sets)
     sizes = [len(data) for data in sets]
+    # The trajectories of each seed's batches: indices into ``train``, [S, steps, BATCH].
     order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
     order = order.view(len(seeds), steps, BATCH)
     detectors = []
@@ -98,7 +99,6 @@ def train(
     network = Network(detectors)
     generators = [_generator(seed, "dropout") for seed in seeds]
     optimiser = torch.optim.Adam(network.weights.values(), lr=rate, fused=True)
-    curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
     facts: dict[str, Any] = {
         "steps": steps,
         "learning_rate": rate,
@@ -106,26 +106,11 @@ def train(
     }
     if initial:
         facts["warm_start"] = True
-    for name, data in (("train", train), ("validation", validation)):
-        facts[f"{name}_trajectories"] = len(data)
-        facts[f"{name}_tokens"] = data.n_tokens
-        facts[f"{name}_failed"] = data.n_failed
-    best = list(network.detectors)
-
-    def evaluate(done: int, losses: Sequence[float], rate: float) -> None:
-        """Add a row to each curve, and keep the weights of ``done`` steps where they are the best so far."""
-        metrics_by_seed = _evaluate(network, validation)
-        for place, (metrics, loss) in enumerate(zip(metrics_by_seed, losses, strict=True)):
-            row = {"step": done, "loss": loss, "learning_rate": rate, **metrics}
-            row["kept"] = row["f1"] > best[place].facts.get("validation_f1", -1.0)
-            if row["kept"]:
-                best[place] = network.detector(place)
-                best[place].facts = {**facts, "seed": seeds[place], "kept_step": done, "validation_f1": row["f1"]}
-            curves[place].append(row)
-
+    facts |= _counts(train=train, validation=validation)
+    course = _Course(network, validation, seeds, facts)
     if initial:
-        evaluate(0, [math.nan] * len(seeds), 0.0)
-    losses = []
+        course.evaluate(0, [math.nan] * len(seeds), 0.0)
+    losses = []  # [S] of each step since the last validation
     for done in progress(range(1, steps + 1), total=steps, unit="step", desc=description):
         if not initial:
             rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
@@ -133,51 +118,97 @@ def train(
         batch = train.batch(order[:, done - 1], settings.chain)
         logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
         if settings.kind == "evidential":
-            passes = (done - 1) * BATCH // len(train)
-            loss = evidential(logits, batch.label, weights, passes)
+            n_passes = (done - 1) * BATCH // len(train)  # complete ones, over the training set
+            loss = evidential(logits, batch.label, weights, n_passes)
         else:
             loss = cross_entropy(logits, batch.label, weights)
         optimiser.zero_grad()
+        # The seeds share no weight, so the gradient of the sum is each seed's own.
         loss.sum().backward()
         optimiser.step()
         losses.append(loss.detach())
         if done % evaluate_every == 0 or done == steps:
-            mean = torch.stack(losses).double().mean(0).tolist()
-            if not all(map(math.isfinite, mean)):
+            means = torch.stack(losses).double().mean(0).tolist()
+            if not all(map(math.isfinite, means)):
                 raise UserError(f"the detector's loss is not finite by step {done}; decode its trajectories again")
-            evaluate(done, mean, rate)
+            course.evaluate(done, means, rate)
             losses = []
-    for detector in best:
+    for detector in course.best:
         _set_thresholds(detector, validation)
-    _add_distrust(best, train=train, validation=validation)
-    return list(zip(best, curves, strict=True))
+    _add_distrust(course.best, train=train, validation=validation)
+    return list(zip(course.best, course.curves, strict=True))
+
+
+def _counts(**sets: Sequences) -> dict[str, int]:
+    """Facts on each set by its name: how many trajectories and tokens it has, and on how many the labeller failed."""
+    counts = {}
+    for name, data in sets.items():
+        counts[f"{name}_trajectories"] = len(data)
+        counts[f"{name}_tokens"] = data.n_tokens
+        counts[f"{name}_failed"] = data.n_failed
+    return counts
+
+
+class _Course:
+    """What validations of a training found, per seed: its curve (:func:`train`), and its ``best`` detector so far.
+
+    ``facts`` are those of all detectors; each detector that is kept gets a copy, with the facts of its seed.
+    """
+
+    def __init__(self, network: Network, validation: Sequences, seeds: Sequence[int], facts: dict[str, Any]) -> None:
+        self.best = list(network.detectors)
+        self.curves: list[list[dict[str, Any]]] = [[] for _ in seeds]
+        self._network = network
+        self._validation = validation
+        self._seeds = seeds
+        self._facts = facts
+
+    def evaluate(self, done: int, losses: Sequence[float], rate: float) -> None:
+        """Validate the network after ``done`` steps: add a row to each curve, keep weights that are the best so far.
+
+        ``losses`` has the mean loss of each seed since the last validation; ``rate`` is the learning rate.
+        """
+        metrics_by_seed = _evaluate(self._network, self._validation)
+        for place, (metrics, loss) in enumerate(zip(metrics_by_seed, losses, strict=True)):
+            row = {"step": done, "loss": loss, "learning_rate": rate, **metrics}
+            row["kept"] = row["f1"] > self.best[place].facts.get("validation_f1", -1.0)
+            if row["kept"]:
+                kept = self._network.detector(place)
+                kept.facts = {**self._facts, "seed": self._seeds[place], "kept_step": done, "validation_f1": row["f1"]}
+                self.best[place] = kept
+            self.curves[place].append(row)
 
 
 def class_weights(settings: schema.DetectorSettings, sets: Sequence[Sequences]) -> torch.Tensor:
-    """Weights [3] of the labels hallucinated, correct, unknown under which each class of the detector weighs the same.
+    """Weights [3] of the labels hallucinated, correct, unknown in the loss, so that all classes weigh the same in sum.
 
     A class weighs by the inverse of its share among the labelled tokens, normalised so that a token weighs 1 on
     average; a class without tokens weighs 0. Batches draw the same number of trajectories from each of ``sets``, and
     the shares are those of the tokens that they draw. To a detector of two classes, hallucinated and unknown are the
     same class.
     """
-    counts = []
+    # Tokens of each label that an average trajectory of a set has.
+    tokens_by_label = []
     for data in sets:
         labelled = data.label[data.label >= 0]
-        counts.append(torch.bincount(labelled, minlength=3) / len(data))
-    share = torch.stack(counts).sum(0)
+        tokens_by_label.append(torch.bincount(labelled, minlength=3) / len(data))
+    share = torch.stack(tokens_by_label).sum(0)
     share = share / share.sum()
     uncertain = [HALLUCINATED, UNKNOWN]
     if settings.classes == 2:
         share[uncertain] = share[uncertain].sum()
-    classes = settings.classes - int((share == 0).sum())
-    return torch.where(share > 0, 1 / (classes * share), 0.0)
+    n_classes = settings.classes - int((share == 0).sum())
+    return torch.where(share > 0, 1 / (n_classes * share), 0.0)
 
 
 def _started(
     settings: schema.DetectorSettings, width: int, reader: Origin | None, seed: int, start: Detector | None
 ) -> Detector:
-    """Make a detector with random weights, or with those of ``start``."""
+    """Make the detector that training under a seed starts from: with random weights, or with those of ``start``.
+
+    Raises :class:`UserError` if ``start`` has other settings or embeddings of another ``width``, or is of another
+    reader.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         detector = Detector(settings, width, reader)
@@ -204,7 +235,7 @@ def _started(
 
 
 def _set_thresholds(detector: Detector, validation: Sequences) -> None:
-    """Choose a detector's thresholds on the validation set."""
+    """Choose a detector's thresholds for the rules "youden" and, if it is evidential, "mass" on the validation set."""
     logits = token_logits(detector, validation, detector.settings.chain)
     p = detector.probabilities(logits)
     label = validation.labels
@@ -214,48 +245,55 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
 
 
 def _add_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
-    """Add to the detectors' facts which shares of each set are uncertain and distrusted; warn of too much distrust."""
+    """Add to the detectors' facts the shares of the labelled tokens that are uncertain, and that each distrusts.
+
+    ``sets`` are "train" and "validation". Logs a warning if the detectors distrust too many validation tokens on
+    average. All detectors have the same settings.
+    """
     network = Network(detectors)
     rule = detectors[0].settings.decision
     for name, data in sets.items():
         labelled = data.labels >= 0
-        uncertain = (data.labels[labelled] != CORRECT).mean()
+        share_uncertain = (data.labels[labelled] != CORRECT).mean()
         p = detectors[0].probabilities(network.logits(data, network.settings.chain))
-        scores = distrust(p, rule).numpy()
+        scores = distrust(p, rule).numpy()  # [S, n]
         for detector, score in zip(detectors, scores, strict=True):
-            distrusted = (score > detector.thresholds[rule])[labelled].mean()
-            detector.facts[f"{name}_distrusted"] = float(distrusted)
-            detector.facts[f"{name}_uncertain"] = float(uncertain)
+            is_distrusted = score > detector.thresholds[rule]
+            detector.facts[f"{name}_distrusted"] = float(is_distrusted[labelled].mean())
+            detector.facts[f"{name}_uncertain"] = float(share_uncertain)
     shares = [detector.facts["validation_distrusted"] for detector in detectors]
-    share = sum(shares) / len(shares)
-    if share > MOST_DISTRUSTED:
-        _log.warning("the detector distrusts %.0f %% of the validation tokens. %s", 100 * share, TOO_MUCH_DISTRUST)
+    mean_share = sum(shares) / len(shares)
+    if mean_share > MOST_DISTRUSTED:
+        _log.warning("the detector distrusts %.0f %% of the validation tokens. %s", 100 * mean_share, TOO_MUCH_DISTRUST)
 
 
 def _order(sizes: Sequence[int], total: int, seed: int) -> torch.Tensor:
-    """Draw ``total`` indices into concatenated sets of ``sizes`` members, from each set in turn.
+    """Draw ``total`` indices [total] into the concatenation of sets that have ``sizes`` members.
 
-    Each set is passed over as often as needed, each time in another random order.
+    The sets take turns, one index each. Each set is passed over as often as needed, each time in another random order.
     """
     generator = _generator(seed, "order")
-    drawn = []
-    start = 0
+    by_set = []
+    first = 0  # index of the set's first member
     n_from_each = math.ceil(total / len(sizes))
-    for count in sizes:
-        n_passes = math.ceil(n_from_each / count)
-        passes = [torch.randperm(count, generator=generator) for _ in range(n_passes)]
-        drawn.append(start + torch.cat(passes)[:n_from_each])
-        start += count
-    return torch.stack(drawn, dim=-1).flatten()[:total]
+    for size in sizes:
+        n_passes = math.ceil(n_from_each / size)
+        passes = [torch.randperm(size, generator=generator) for _ in range(n_passes)]
+        by_set.append(first + torch.cat(passes)[:n_from_each])
+        first += size
+    return torch.stack(by_set, dim=-1).flatten()[:total]
 
 
 def _generator(seed: int, purpose: str) -> torch.Generator:
-    """A generator for a purpose ("order", "dropout") in the training under a seed."""
+    """A random generator for a purpose ("order", "dropout") of the training under a seed, independent of others."""
     return torch.Generator().manual_seed(random.Random(f"{seed}:{purpose}").getrandbits(63))
 
 
 def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
-    """Validation metrics of each seed, under the decision rule of the settings."""
+    """Validation metrics of each seed's detector, under the decision rule of the settings.
+
+    The threshold of "youden" is chosen for these weights; that of every other rule is 0.
+    """
     p = network.detectors[0].probabilities(network.logits(validation, network.settings.chain))
     rule = network.settings.decision
     names = ["balanced_accuracy", "macc", "recall_n", "recall_p", "auroc", "auprc"]
@@ -268,16 +306,20 @@ def _evaluate(network: Network, validation: Sequences) -> list[dict[str, Any]]:
 
 
 def _check(train: Sequences, validation: Sequences) -> None:
-    """Raise :class:`UserError` for sets that no detector can be trained on (see :func:`train`)."""
+    """Raise :class:`UserError` if no detector can be trained on the sets.
+
+    They must have embeddings of one width, and each must have tokens labelled correct and tokens labelled otherwise.
+    """
     if train.width != validation.width:
         raise UserError(
             f"embeddings are {train.width} wide in the training split and {validation.width} in the validation split; "
             "decode both with the same reader"
         )
     for name, split in [("train", train), ("validation", validation)]:
-        correct = int((split.labels == CORRECT).sum())
-        if correct in (0, split.n_tokens - split.n_failed):
-            lack, budget = ("correct", "larger") if not correct else ("uncertain", "smaller")
+        n_correct = int((split.labels == CORRECT).sum())
+        n_labelled = split.n_tokens - split.n_failed
+        if n_correct in (0, n_labelled):
+            lack, budget = ("uncertain", "smaller") if n_correct else ("correct", "larger")
             raise UserError(
                 f"the {name} split has no token labelled {lack} among {split.n_tokens} ({split.n_failed} failed), "
                 f"so no detector can be trained; enlarge scale.{name}, or the set of tasks that it is from, or add a "

@@ -1,6 +1,7 @@
-"""Decisions of a trained detector, or of a threshold on logits, on every token of a set of trajectories.
+"""Decide on every token of a set of trajectories whether to distrust it, by a detector or by a threshold on logits.
 
-A token is distrusted if its score is above a rule's threshold: 0 in the paper's rule, else chosen on validation data.
+A token is distrusted if its score is above the threshold of a decision rule: 0 for the paper's rule, else chosen on
+validation data.
 """
 
 from collections.abc import Callable
@@ -27,10 +28,11 @@ class Verdicts(NamedTuple):
 
 @torch.no_grad()
 def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Tensor:
-    """Class logits [n, C] of all tokens, in the order of the flat tensors, on the CPU.
+    """Class logits [n, C] of all tokens, in the order of the flat tensors of :class:`Sequences`, on the CPU.
 
     Every ``chain`` sequences are read as one (:meth:`Sequences.split`, :meth:`Sequences.padded`).
     """
+    # The extra last row takes the logits of padding.
     logits = torch.empty(sequences.n_tokens + 1, detector.settings.classes)
     for indices in sequences.split(chain=chain):
         # A few at a time: padded embeddings are large.
@@ -40,10 +42,11 @@ def token_logits(detector: Detector, sequences: Sequences, chain: int = 1) -> Te
 
 
 def verdicts(detector: Detector, sequences: Sequences) -> dict[str, Verdicts]:
-    """Decide on all tokens under several rules, by name; the name "" stands for the rule of the detector's settings.
+    """Decide on all tokens under several rules; returns the verdicts by the rule's name.
 
-    If the settings have the paper's rule, "youden" thresholds the log odds of failure for the best balanced accuracy.
-    For an evidential detector, "mass" does the same with the lack of evidence (:func:`vacuity`).
+    The rules are that of the detector's settings, whose name is "" here; "youden", unless the settings have it, with
+    the log odds of failure (:func:`utaca.detection.detector.distrust`) as score; and, for an evidential detector,
+    "mass", with the lack of evidence (:func:`vacuity`) as score. The detector has a threshold for each.
     """
     logits = token_logits(detector, sequences)
     decision = detector.settings.decision
@@ -66,15 +69,15 @@ def vacuity(logits: Tensor) -> Tensor:
 
 
 def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -> pa.Table:
-    """Convert verdicts of a detector or heuristic to a table of schema "detections", one row per token.
+    """Convert the verdicts on ``sequences`` to a table of schema "detections", one row per token.
 
-    The label is null if the labeller failed; the probabilities are null if the verdicts hold none. ``name`` and
-    ``seed`` fill the columns ``detector`` and ``seed``.
+    The label is null if the labeller failed; the probabilities are null if the verdicts hold none. ``name`` (of a
+    detector or heuristic) and ``seed`` fill the columns ``detector`` and ``seed``.
     """
     uncertain, score, p = verdicts
     n = sequences.n_tokens
-    length = sequences.length.numpy()
-    owner = pa.array(np.repeat(np.arange(len(sequences)), length))
+    # The index of each token's sequence.
+    owner = pa.array(np.repeat(np.arange(len(sequences)), sequences.length.numpy()))
     label = sequences.labels
     if p is None:
         probabilities = [pa.nulls(n, pa.float32())] * 3

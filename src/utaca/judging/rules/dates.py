@@ -1,4 +1,4 @@
-"""Dates in texts, whatever their notation and language, whole or in part.
+"""Find dates in texts, in many notations and languages, whole or in part, and compare them.
 
 A date may have several readings: 03/04/1980 is in March or in April.
 """
@@ -46,7 +46,10 @@ _DAY_ALONE = re.compile(r"\d(?!(?:st|nd|rd|th|er|º)\b)\b")
 
 @dataclass(frozen=True)
 class Date:
-    """A date in a text: its readings, and the character offsets of year, month and day."""
+    """A date in a text: its place (``span``), its readings, and the places of year, month and day (``parts``).
+
+    Places are character offsets [start, end).
+    """
 
     span: tuple[int, int]
     readings: tuple[Reading, ...]
@@ -76,17 +79,20 @@ def dates(text: str) -> list[Date]:
     by_span: dict[tuple[int, int], Date] = {}
     for match in chain.from_iterable(pattern.finditer(text) for pattern in _DATES):
         span = match.span()
-        year = "year" if match["year"] else "short"
-        month = int(match["month"]) if match["month"].isdecimal() else months().get(names.fold(match["month"]), 0)
+        year_group = "year" if match["year"] else "short"
+        month_text = match["month"]
+        month = int(month_text) if month_text.isdecimal() else months().get(names.fold(month_text), 0)
         day = int(match["day"])
         if not 1 <= month <= 12 or not 1 <= day <= _days_of(month):
             continue
-        reading = int(match[year]), month, day
+        reading = int(match[year_group]), month, day
         if span in by_span:
+            # Another pattern reads the same text: month and day may be the other way round.
             readings = dict.fromkeys([*by_span[span].readings, reading])
             by_span[span] = replace(by_span[span], readings=tuple(readings))
         elif not any(match.start() < end and start < match.end() for start, end in by_span):
-            by_span[span] = Date(span, (reading,), (match.span(year), match.span("month"), match.span("day")))
+            # Of overlapping matches, that of the first pattern counts.
+            by_span[span] = Date(span, (reading,), (match.span(year_group), match.span("month"), match.span("day")))
     return [by_span[span] for span in sorted(by_span)]
 
 
@@ -121,7 +127,8 @@ def _idle() -> frozenset[str]:
 
 
 def of_event(text: str, attribute: str) -> str:
-    """The parts of a text that date the event of an attribute (such as birth); the whole text if no part does."""
+    """The parts of a text that have a date and speak of an attribute's event, as birth; the whole text if none does."""
+    # "$^" matches nothing: an attribute without an event.
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     dating = [part for part in parts if event.search(part) and dates(in_figures(part))]
@@ -129,14 +136,14 @@ def of_event(text: str, attribute: str) -> str:
 
 
 def in_figures(text: str) -> str:
-    """Replace days that have a name (holidays) by day and month, and number words by digits."""
+    """A text with names of days (holidays) replaced by day and month, and number words by digits."""
     pattern, days = _named_days()
     return numbers.in_digits(pattern.sub(lambda named: days[_key(named[0])], text))
 
 
 @functools.cache
 def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
-    """The regular expression for days that have a name, and the day and month of each name."""
+    """The regular expression for days that have a name, and "DAY MONTH" by the name's :func:`_key`."""
     days: dict[str, str] = {}
     for date, written in names.table()["days"].items():
         month, day = map(int, date.split("-"))
@@ -149,14 +156,14 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
 
 
 def _key(name: str) -> str:
-    """The name of a day without case, punctuation and the spelling of "Saint", which a text may write otherwise."""
+    """The name of a day without what texts write in several ways: case, punctuation, "Saint" or "St"."""
     return names.bare(name).replace("saint", "st")
 
 
 def agreement(text: str, expected: Date) -> float:
-    """The share in [0, 1] of a date that a text gets right: 0 for a contradiction, less than 1 for only a part of it.
+    """Score in [0, 1] how far a text agrees with a date: 0 if it contradicts it, less than 1 if it has only a part.
 
-    If a text has several dates, the share is the fraction of right ones; a range of dates gets 0.
+    If a text has several dates, the score is the share of right ones; a range of dates gets 0.
     """
     text = in_figures(_CLOCK.sub("", _COMPACT.sub(r"\1-\2-\3", text)))
     matches = dates(text)
@@ -166,21 +173,25 @@ def agreement(text: str, expected: Date) -> float:
         before_second = text[: matches[1].span[0]]
         if re.search(r"\b(?:between|from)\b|\d\s*-\s*$", before_second, re.IGNORECASE):
             return 0.0
-    different: list[Date] = []
+    distinct: list[Date] = []
     for place, date in enumerate(matches):
         if not any(date.same(earlier) for earlier in matches[:place]):
-            different.append(date)
-    return sum(date.same(expected) for date in different) / len(different)
+            distinct.append(date)
+    return sum(date.same(expected) for date in distinct) / len(distinct)
 
 
 def _partial(text: str, expected: Date) -> float:
-    """The share of a date that a text without a full date gets right; a decade counts a fifth."""
+    """As :func:`agreement`, for a text without a full date: a third for each of year, month, day; a fifth for a decade.
+
+    Any part that contradicts the date makes it 0.
+    """
     decade = _DECADE.search(text)
     named = _named(_DECADE.sub(" ", text))
     if not (any(named) or decade):
         return 0.0
 
     def agrees(reading: Reading) -> bool:
+        """Whether each part that the text names is that of a reading."""
         year, month, day = reading
         named_year, named_month, named_day = named
         is_year = not named_year or same_year(named_year, year)
@@ -208,10 +219,11 @@ class _Months(parser.parserinfo):
 
 
 def _named(text: str) -> Reading:
-    """Year, month and day that a text names, 0 for each that it does not."""
+    """The year, month and day that a text names, 0 for each that it does not name."""
     reader = parser.parser(_Months())
     try:
-        # The parser takes a part that the text does not name from the default, so such a part differs in the results.
+        # The parser takes a part that the text does not name from the default. The two defaults differ in all parts, so
+        # a part that is equal in both results is named.
         first = reader.parse(text, fuzzy=True, default=datetime(1904, 1, 1))
         second = reader.parse(text, fuzzy=True, default=datetime(1908, 3, 2))
     except (ValueError, OverflowError):

@@ -25,7 +25,10 @@ _BODY = 32 << 20
 
 
 def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """The chat completion for the last fenced task of the user's messages, or for a client that asks for readiness."""
+    """Answer the last fenced task in the user's messages, as a chat completion.
+
+    A client that asks for readiness gets that; any other conversation gets a sentence on what the rules can do.
+    """
     texts = [_text(message.get("content")) for message in messages]
     blocks: list[str] = []
     for message, text in zip(messages, texts, strict=True):
@@ -35,6 +38,7 @@ def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
         content = json.dumps(tasks.answer(json.loads(blocks[-1])), ensure_ascii=False)
     except (IndexError, ValueError, KeyError, TypeError, RecursionError):
         content = _READY if _READY in texts[-1] else _UNABLE
+    # Tokens are counted as words.
     read = sum(len(text.split()) for text in texts)
     written = len(content.split())
     return {
@@ -45,7 +49,7 @@ def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content: null, a text, or a list of text parts."""
+    """The text of a message's content, which is null, a text, or a list of text parts; TypeError for any other."""
     if isinstance(content, list):
         return "\n\n".join(part["text"] for part in content)
     if not isinstance(content, str | None):
@@ -54,6 +58,8 @@ def _text(content: Any) -> str:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Answers requests for the list of models and for chat completions."""
+
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -61,15 +67,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {"object": "list", "data": [{"id": EMBEDDED, "object": "model", "owned_by": "utaca"}]})
 
     def do_POST(self) -> None:
-        # What remains of a body that was not read would be taken for the next request.
-        last, self.close_connection = self.close_connection, True
+        """Read the body, and send a chat completion or an error."""
+        # The connection closes after an error before the body was read: what remains of the body would be taken for the
+        # next request.
+        closes_anyway = self.close_connection
+        self.close_connection = True
         length = self.headers.get("Content-Length", "" if "Transfer-Encoding" in self.headers else "0")
         if not re.fullmatch(r"[0-9]{1,18}", length):
             return self.send_error(411, "send the body's length in Content-Length")
         if int(length) > _BODY:
             return self.send_error(413, f"the body is longer than {_BODY >> 20} MiB")
         body = self.rfile.read(int(length))
-        self.close_connection = last
+        self.close_connection = closes_anyway
         if not self._known("POST"):
             return None
         if self.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
@@ -89,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, completion)
 
     def _known(self, method: str) -> bool:
-        """Whether the path is one of this server's under ``method``; if not, the error is sent."""
+        """Whether the path that was asked for takes ``method``; if not, send the error."""
         allowed = self._allowed()
         if allowed == method:
             return True
@@ -113,6 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, {"error": {"message": sentence, "type": kind, "param": None, "code": None}}, headers)
 
     def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        """Send a response with ``answer`` as JSON."""
         content = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

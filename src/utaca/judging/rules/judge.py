@@ -38,7 +38,7 @@ _BARE_CODE = re.compile(r"\S*\d\S*|[\d\s().+-]+|[^\s@]+@[^\s@]+")
 
 
 def score(question: str, attribute: str, prediction: str, reference: str) -> tuple[float, str]:
-    """Conceptual accuracy in [0, 1] of a prediction about one attribute, and the reason for the score.
+    """Score the conceptual accuracy, in [0, 1], of a prediction about one attribute; returns score and reason.
 
     The prediction may be a bare value, a sentence, or an answer about several attributes.
     """
@@ -47,7 +47,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 1.0, "the same value"
     value = statements.about(question, attribute, whole)
     kind = names.group(attribute)
-    if not any(map(str.isalnum, value)) and not names.tokens(value, kind):
+    is_empty = not any(map(str.isalnum, value)) and not names.tokens(value, kind)
+    if is_empty:
         return 0.0, f"gives no {attribute}"
     if equivalent(value, reference, attribute):
         return 1.0, "the same value"
@@ -58,8 +59,8 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
         return 0.0, "abstains" if statements.ABSTENTION.search(value) else "denies"
     text = ". ".join(claim for claim, _ in claims)
     share, reason = _agreement(text, reference, attribute, question)
-    by_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
-    corrected = names.corrected(text, reference) if by_words and share < _MISSPELT else text
+    is_of_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
+    corrected = names.corrected(text, reference) if is_of_words and share < _MISSPELT else text
     if corrected != text:
         share, reason = _agreement(corrected, reference, attribute, question)
         share = share * _MISSPELT
@@ -87,7 +88,7 @@ def equivalent(prediction: str, reference: str, attribute: str) -> bool:
 
 
 def _agreement(text: str, reference: str, attribute: str, question: str) -> tuple[float, str]:
-    """Score in [0, 1] of what a text asserts, by the kind of the reference, and the reason for the score."""
+    """Score what a text asserts, in [0, 1], by the kind of the reference; returns score and reason."""
     kind = names.group(attribute)
     expected = dates.expected(reference, attribute)
     if expected is not None:
@@ -98,19 +99,20 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
         return share, _reason(share, "the same value", "part of the value", "another value")
     _, _, person = question.partition(f"{attribute} of ")
     question_words = frozenset([*names.words(person), *names.tokens(attribute, kind)])
+    # A timezone is compared by its words (Europe/Paris); other names may stand with a year that is no part of them.
     text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
     return _Names(kind, question_words).agreement(text, reference)
 
 
 def _reason(share: float, whole: str, part: str, none: str) -> str:
-    """The reason for a score of 1, between 0 and 1, or 0."""
+    """One of three reasons: for a score of 1, for one between 0 and 1, and for 0."""
     if share == 1:
         return whole
     return part if share else none
 
 
 def _by_character(text: str, reference: str, kind: str) -> float:
-    """Score in [0, 1] of a text, if the reference is a number or a code."""
+    """Score a text in [0, 1] if the reference is a number or a code, which must match character by character."""
     if kind in _ADDRESSES:
         # The signs of an address may be written out: at, dot.
         with_signs = statements.pattern("at").sub("@", text)
@@ -134,20 +136,23 @@ def _by_character(text: str, reference: str, kind: str) -> float:
 
 
 def _phone(phone: str, reference: str) -> float:
-    """Score in [0, 1] of a phone number, which may have the country's code where the reference has none."""
+    """Score a phone number in [0, 1].
+
+    Either number may have a country's code or an extension that the other lacks; the last digits are a part.
+    """
     extension = _EXTENSION.findall(phone)
     reference_extension = _EXTENSION.findall(reference)
     if extension and reference_extension and extension != reference_extension:
         return 0.0
     share = 1.0 if extension == reference_extension else _WITHOUT_EXTENSION
-    digits, abroad = _digits(_EXTENSION.sub("", phone))
-    wanted, wanted_abroad = _digits(_EXTENSION.sub("", reference))
+    digits, has_code = _digits(_EXTENSION.sub("", phone))
+    wanted, wanted_has_code = _digits(_EXTENSION.sub("", reference))
     if digits == wanted:
         return share
-    whole, national = (digits, wanted) if abroad else (wanted, digits)
+    international, national = (digits, wanted) if has_code else (wanted, digits)
     national = national.removeprefix("0")
-    length_of_code = len(whole) - len(national)
-    if abroad != wanted_abroad and whole.endswith(national) and 1 <= length_of_code <= 3:
+    length_of_code = len(international) - len(national)
+    if has_code != wanted_has_code and international.endswith(national) and 1 <= length_of_code <= 3:
         return share
     is_end = wanted.endswith(digits) and len(digits) >= 6
     return share * _PART if is_end else 0.0
@@ -164,21 +169,25 @@ def _digits(phone: str) -> tuple[str, bool]:
 
 @dataclass(frozen=True)
 class _Names:
-    """The comparison of names that are values of attributes in the group ``kind``."""
+    """Compares a text with a reference that is a name: the value of an attribute in the group ``kind``.
+
+    Texts are lists of canonical words and tokens for punctuation (:func:`utaca.judging.rules.names.tokens`), called
+    ``words``. A *window* is where a name stands in them: the indices of its first and last word.
+    """
 
     kind: str
     question_words: frozenset[str]
     """Words of the person's name and of the attribute's name, which do not count as a name of something else."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
-        """Score in [0, 1] of a text that may hold a sentence or several names, and the reason for the score."""
+        """Score a text, which may be a sentence or have several names, in [0, 1]; returns score and reason."""
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
         windows = [self._window(words, part, text, reference) for part in parts]
         matched = [window for window in windows if window is not None]
         if not matched:
-            return self._part(words, name, regions)
+            return self._score_of_part(words, name, regions)
         if self.kind == "address" and any(token.isdecimal() and token not in name for token in words):
             return 0.0, "another number"
         extended = [self._extended(words, window, name) for window in matched]
@@ -190,27 +199,33 @@ class _Names:
                 return _PART * share, "the reference, narrowed"
             return 0.0, "a longer name"
         last = max(last for _, last in matched)
-        stated, end = names.regions_after(words, last, self.kind)
-        if not names.compatible(stated, regions) or (regions and not stated and self._elsewhere(words, last)):
+        stated_regions, end = names.regions_after(words, last, self.kind)
+        is_elsewhere = regions and not stated_regions and self._has_unknown_region(words, last)
+        if not names.compatible(stated_regions, regions) or is_elsewhere:
             return _WRONG_REGION, ANOTHER_REGION
-        n_others = self._others(words, [*matched, (end, end)], name)
+        n_others = self._n_other_values(words, [*matched, (end, end)], name)
         share = len(matched) / (len(parts) + n_others)
         return (1.0, CONTAINED) if share == 1 else (share, "one of several values")
 
     def _parts(self, name: list[str]) -> list[list[str]]:
-        """The content words of each value that "and" separates in a name; of the whole name if "and" belongs to it."""
+        """Split a name at "and" if that separates values of this kind; returns the content words of each part."""
         has_parts = names.is_group(self.kind, "of one thing or more")
-        parted = groupby(name, lambda token: has_parts and token == "and")
-        return [names.content(part, self.kind) for separates, part in parted if not separates]
+        parts = groupby(name, lambda token: has_parts and token == "and")
+        return [names.content(part, self.kind) for is_separator, part in parts if not is_separator]
 
     def _window(self, words: list[str], wanted: list[str], text: str, reference: str) -> tuple[int, int] | None:
-        """Indices of the first and last word that name ``wanted``, if possible not within a longer name; or None."""
+        """The window of the first words that name ``wanted``, if possible not within a longer name; None if none do.
+
+        ``words`` are those of ``text``, ``wanted`` the content words of the ``reference`` or of a part of it. Either
+        may be the initialism of the other.
+        """
         skipped = names.skipped(self.kind)
         written = re.findall(r"[^\s,;()]+", text)
-        short = {names.fold(word).replace(".", "") for word in written if names.initialism(word, wanted)}
+        initialisms = {names.fold(word).replace(".", "") for word in written if names.initialism(word, wanted)}
+        # The indices of the words that count.
         places = []
         for place, token in enumerate(words):
-            if token not in skipped or token in short or token in wanted:
+            if token not in skipped or token in initialisms or token in wanted:
                 places.append(place)
         letters = reference.strip(" .").replace(".", "")
         windows: list[tuple[int, int]] = []
@@ -219,23 +234,24 @@ class _Names:
                 if not 0 < length <= len(places) - first:
                     continue
                 piece = [words[place] for place in places[first : first + length]]
-                is_short = length == 1 and piece[0] in short
-                # Two initials match too easily by chance.
-                is_long = length == len(letters) > 2 and names.initialism(letters, piece)
-                if is_short or is_long or names.same(piece, wanted, self.kind):
+                is_initialism = length == 1 and piece[0] in initialisms
+                # The reference is the initialism of the piece; two initials match too easily by chance.
+                is_expansion = length == len(letters) > 2 and names.initialism(letters, piece)
+                if is_initialism or is_expansion or names.same(piece, wanted, self.kind):
                     windows.append((places[first], places[first + length - 1]))
 
         def order(window: tuple[int, int]) -> tuple[bool, tuple[int, int]]:
+            """Windows within a longer name come last, and the others from left to right."""
             return bool(self._extended(words, window, wanted)), window
 
         return min(windows, key=order, default=None)
 
     def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
-        """The words next to a name (first and last index ``window``) that make it another, longer name."""
+        """The words next to a ``window`` that make the name in it another, longer name; empty if there are none."""
         first, last = window
 
         def neighbour(nearest: list[str]) -> list[str]:
-            """The next word that can be part of a name, past a word that binds; empty if there is none."""
+            """The nearest word if it can be part of a name; after a binding word ("of"), the one behind it."""
             place = 1 if len(nearest) > 1 and nearest[0] in names.listed("binding") else 0
             return [word for word in nearest[place : place + 1] if self._names(word, name)]
 
@@ -253,44 +269,26 @@ class _Names:
         idle = names.is_plain(token, self.kind) or token in names.skipped(self.kind)
         return not idle and token not in name and token not in self.question_words
 
-    def _elsewhere(self, words: list[str], last: int) -> bool:
-        """Whether a name is followed by a comma and by words that name an unknown region."""
+    def _has_unknown_region(self, words: list[str], last: int) -> bool:
+        """Whether the name that ends at index ``last`` is followed by a comma and words that name an unknown region."""
         rest = [*takewhile(lambda token: token not in (BREAK, BRACKET, STOP), words[last + 2 :])]
         follows = words[last + 1 : last + 2] == [BREAK] and 0 < len(rest) <= 4
         return follows and all(self._names(token, ()) for token in rest)
 
-    def _others(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
-        """The number of other values in the list that has the right one in it, as in "MIT, Yale or NUS".
+    def _n_other_values(self, words: list[str], windows: list[tuple[int, int]], name: Sequence[str]) -> int:
+        """Count the other values in the list that the right one is in, as two in "MIT, Yale or NUS".
 
-        ``windows`` are the first and the last word, inclusive, of each part of the right value and of its region's end.
+        ``windows`` are those of the parts of the right value, and one of the end of its region; ``name`` has the
+        reference's words.
         """
-        separators = {"or", "and", STOP, BRACKET, BREAK}
-        if names.is_group(self.kind, "with commas inside"):
-            separators -= {BREAK}
-        bounds = [-1, *(place for place, word in enumerate(words) if word in separators), len(words)]
-        # Of each piece between separators the first word, and the one after its last word.
-        pieces = [(before + 1, end) for before, end in pairwise(bounds) if end > before + 1]
+        pieces = self._pieces(words)
 
-        def holds_the_value(begin: int, end: int) -> bool:
+        def has_the_value(begin: int, end: int) -> bool:
             return any(first < end and begin <= last for first, last in windows)
 
-        right = [piece for piece in pieces if holds_the_value(*piece)]
+        right = [piece for piece in pieces if has_the_value(*piece)]
         if not right:  # The name is itself "and" or "or".
             return 0
-
-        def other_value(piece: tuple[int, int]) -> tuple[str, ...]:
-            """The words of another value in a piece; empty if it holds none."""
-            begin, end = piece
-            piece_words = words[begin:end]
-            if piece_words[0] in ("a", "an", "the", "either"):
-                piece_words = piece_words[1:]
-            # A region after a comma belongs to the name before it.
-            head = piece_words[: piece_words.index(BREAK)] if BREAK in piece_words else piece_words
-            is_name = 0 < len(head) <= 4 and all(self._names(word, ()) for word in head)
-            is_other = is_name and not {*head} <= {*name}
-            is_region = self.kind != "place" and names.region_at(words, begin, self.kind)[1] == len(head)
-            return tuple(head) if is_other and not is_region else ()
-
         # Words in brackets are an aside; BRACKET stands for both of them, so that an odd number is before those inside.
         listed = []
         for piece in pieces:
@@ -300,37 +298,65 @@ class _Names:
                 listed.append(piece)
         first = listed.index(right[0])
         last = listed.index(right[-1])
-        # If words of a sentence stand before the value, no list leads up to it.
+        # If words of a sentence stand before the value in its piece ("He studied at MIT"), no list leads up to it.
         start = right[0][0]
         previous = words[start - 1] if start else ""
         idle = {"the", "a", "an"} if previous == BREAK else names.skipped(self.kind)
         is_led_by_words = bool({*words[start : windows[0][0]]} - idle) and previous != STOP
-        # Outwards from the right value, up to the first piece that holds no other.
+
+        def other_value(piece: tuple[int, int]) -> tuple[str, ...]:
+            return self._other_value(words, piece, name)
+
+        # Outwards from the right value, up to the first piece that is no other value.
         before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first])))
         after = takewhile(bool, map(other_value, listed[last + 1 :]))
         return len({*before, *after})
 
-    def _part(self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]) -> tuple[float, str]:
-        """Score of a text that lacks the whole name (it may have a part or only the region), and the reason."""
+    def _pieces(self, words: list[str]) -> list[tuple[int, int]]:
+        """Split words at what separates the values of a list; returns the indices [begin, end) of pieces with words."""
+        separators = {"or", "and", STOP, BRACKET, BREAK}
+        if names.is_group(self.kind, "with commas inside"):
+            separators -= {BREAK}
+        bounds = [-1, *(place for place, word in enumerate(words) if word in separators), len(words)]
+        return [(before + 1, end) for before, end in pairwise(bounds) if end > before + 1]
+
+    def _other_value(self, words: list[str], piece: tuple[int, int], name: Sequence[str]) -> tuple[str, ...]:
+        """The words of another value than ``name`` in a piece of a list, words [begin, end); empty if it has none."""
+        begin, end = piece
+        of_piece = words[begin:end]
+        if of_piece[0] in ("a", "an", "the", "either"):
+            of_piece = of_piece[1:]
+        # A region after a comma belongs to the name before it.
+        head = of_piece[: of_piece.index(BREAK)] if BREAK in of_piece else of_piece
+        is_name = 0 < len(head) <= 4 and all(self._names(word, ()) for word in head)
+        is_other = is_name and not {*head} <= {*name}
+        is_region = self.kind != "place" and names.region_at(words, begin, self.kind)[1] == len(head)
+        return tuple(head) if is_other and not is_region else ()
+
+    def _score_of_part(
+        self, words: list[str], name: list[str], regions: list[frozenset[names.Region]]
+    ) -> tuple[float, str]:
+        """Score a text that lacks the whole name, for a paraphrase, a part or the region; returns score and reason."""
         if self.kind == "place":
-            rest = [token for token in words if self._names(token, ())]
-            named, length = names.region_at(rest, 0, self.kind)
-            is_region = length and length == len(rest) and regions and names.compatible([named], regions)
+            stated = [token for token in words if self._names(token, ())]
+            region, length = names.region_at(stated, 0, self.kind)
+            is_region = length and length == len(stated) and regions and names.compatible([region], regions)
             if is_region and " ".join(name) in names.listed("states of one city"):
                 return 1.0, "the same place"
             return (_REGION_ONLY, "the region alone") if is_region else (0.0, "another value")
         if names.paraphrases(words, name, self.kind):
             return 1.0, "the reference in other words"
         generic = names.listed("generic", self.kind)
-        rest = [token for token in words if token in generic or self._names(token, ())]
+        stated = [token for token in words if token in generic or self._names(token, ())]
         wanted = [token for token in name if token in generic or self._names(token, ())]
-        divisible = names.is_group(self.kind, "of meaning in parts")
-        if not divisible or generic.issuperset(rest) or Counter(rest) - Counter(wanted):
+        is_divisible = names.is_group(self.kind, "of meaning in parts")
+        has_further_words = bool(Counter(stated) - Counter(wanted))
+        if not is_divisible or generic.issuperset(stated) or has_further_words:
             return 0.0, "another value"
-        if names.same(rest, wanted, self.kind):
+        if names.same(stated, wanted, self.kind):
             return 1.0, TOLD_APART[0]
-        if self.kind == "university" and Counter(wanted) - Counter(rest) == Counter(["university"]):
+        if self.kind == "university" and Counter(wanted) - Counter(stated) == Counter(["university"]):
             return 1.0, TOLD_APART[1]
-        if self.kind in ("university", "company") and rest != wanted[: len(rest)]:
+        if self.kind in ("university", "company") and stated != wanted[: len(stated)]:
             return 0.0, "another value"
-        return min(len(rest) / len(wanted), _PART), "part of the reference"
+        return min(len(stated) / len(wanted), _PART), "part of the reference"

@@ -7,7 +7,7 @@ A token without letters or digits gets the label of the token before it, else of
 
 import re
 from calendar import month_abbr, month_name
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import chain, groupby, pairwise
 
@@ -42,8 +42,7 @@ def label(
 ) -> list[Labelled]:
     """Label the tokens (index, text) of the value in the sentence ``prediction`` by the reference value ``answer``."""
     text = "".join(part for _, part in tokens)
-    same = _same(text, answer, attribute)
-    bare = text.strip()
+    value = text.strip()
     words = _words(text)
     question_words = _words(f"{person}'s {attribute}")
     stating: set[str] = set()  # words that state the attribute, such as "born", and not its value
@@ -51,17 +50,18 @@ def label(
         stating |= _words(match[0])
     stating -= _words(answer)
     repeated = words & (question_words | stating)
-    in_free_words = bool(repeated) and not _SENTENCE.match(prediction)
-    without_remarks = statements.without_remarks(bare, value=True) in (bare, bare.removesuffix("."))
-    abstained = set() if same else _refused(text, question_words)
-    elsewhere = _elsewhere(person, attribute, prediction)
+    is_in_free_words = bool(repeated) and not _SENTENCE.match(prediction)
+    has_no_remarks = statements.without_remarks(value, value=True) in (value, value.removesuffix("."))
+    is_same = _same(text, answer, attribute)
+    abstained = set() if is_same else _refused(text, question_words)
+    fault = _subject_fault(person, attribute, prediction)
     reasons = _REASONS
-    if elsewhere:
+    if fault:
         consistent = set()
-        reasons = {**_REASONS, HALLUCINATED: elsewhere}
-    elif same:
+        reasons = {**_REASONS, HALLUCINATED: fault}
+    elif is_same:
         consistent = set(range(len(text)))
-    elif without_remarks and not in_free_words:
+    elif has_no_remarks and not is_in_free_words:
         consistent = _consistent(text, answer, attribute)
     else:
         idle = repeated | {word for word in words if names.is_plain(word, "")}
@@ -78,12 +78,12 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
     """
     text = "".join(part for _, part in tokens)
     question_forms = set(chain.from_iterable(_forms(word) for word in _words(question)))
-    idle = set()
+    idle = set()  # words that assert nothing, or are in the question
     for word in _words(text):
         if any(form in question_forms or names.is_plain(form, "") for form in _forms(word)):
             idle.add(word)
     refused = _refused(text, idle)
-    candidates = []
+    candidates = []  # the labels by each reference
     for answer in answers:
         if _same(text, answer, ""):
             candidates.append(_labelled(tokens, set(range(len(text))), set(), _REASONS))
@@ -99,32 +99,37 @@ def label_answer(question: str, answers: Sequence[str], tokens: Sequence[tuple[i
 def _labelled(
     tokens: Sequence[tuple[int, str]], consistent: set[int], abstained: set[int], reasons: Mapping[int, str]
 ) -> list[Labelled]:
-    """Label tokens by two sets of character offsets: ``consistent`` with the reference, and within an abstention."""
+    """Label tokens by two sets of characters: those ``consistent`` with the reference, and those in an abstention.
+
+    Characters are offsets in the tokens' text; ``reasons`` has the reason by label. A token is unknown if one of its
+    letters or digits is in an abstention, else correct if all of them are consistent. A token without any gets the
+    label of the token before it, or of the first token that has some.
+    """
     text = "".join(part for _, part in tokens)
-    labels: list[int | None] = []
-    place = 0
     in_words = set(chain.from_iterable(places for _, places in _runs(text)))
+    own_labels: list[int | None] = []  # None: a token without letters or digits
+    place = 0
     for _, part in tokens:
         characters = in_words.intersection(range(place, place + len(part)))
         place += len(part)
         if not characters:
-            labels.append(None)
+            own_labels.append(None)
         elif abstained.intersection(characters):
-            labels.append(UNKNOWN)
+            own_labels.append(UNKNOWN)
         else:
-            labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
-    given = [value for value in labels if value is not None]
-    if given:
-        current = given[0]
+            own_labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
+    known = [own for own in own_labels if own is not None]
+    if known:
+        current = known[0]
     elif abstained:
         current = UNKNOWN
     else:
-        whole = bool(text) and consistent.issuperset(range(len(text)))
-        current = CORRECT if whole else HALLUCINATED
+        is_all_consistent = bool(text) and consistent.issuperset(range(len(text)))
+        current = CORRECT if is_all_consistent else HALLUCINATED
     result = []
-    for (index, _), value in zip(tokens, labels, strict=True):
-        if value is not None:
-            current = value
+    for (index, _), own in zip(tokens, own_labels, strict=True):
+        if own is not None:
+            current = own
         result.append((index, current, reasons[current]))
     return result
 
@@ -145,9 +150,10 @@ def _same(text: str, answer: str, attribute: str) -> bool:
         text = names.corrected(text, answer)
     if _digits(text) != _digits(answer):
         return False
-    left = names.tokens(text, kind)
-    right = names.tokens(answer, kind)
-    return names.alike(text, answer, kind) or (names.paraphrases(left, right, kind) and not _denied(text, answer))
+    if names.alike(text, answer, kind):
+        return True
+    is_paraphrase = names.paraphrases(names.tokens(text, kind), names.tokens(answer, kind), kind)
+    return is_paraphrase and not _denied(text, answer)
 
 
 def _digits(text: str) -> list[str]:
@@ -162,17 +168,18 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
         refused.update(range(*match.span()))
     if refused:
         runs = _runs(text)
-        for line in (runs, runs[::-1]):
-            for (_, before), (run, places) in pairwise(line):
+        # A refusal spreads to the next words, first forwards and then backwards.
+        for in_order in (runs, runs[::-1]):
+            for (_, before), (run, places) in pairwise(in_order):
                 between = text[min(before[-1], places[-1]) + 1 : max(before[0], places[0])]
-                joined = refused.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
-                if joined and (names.is_plain(run, "") or run in question_words):
+                is_joined = refused.issuperset(before) and not _ENCLOSING.search(between) and "." not in between
+                if is_joined and (names.is_plain(run, "") or run in question_words):
                     refused.update(places)
     return refused
 
 
-def _elsewhere(person: str, attribute: str, prediction: str) -> str:
-    """The reason if a pattern sentence is not about the person and attribute; empty for any other sentence."""
+def _subject_fault(person: str, attribute: str, prediction: str) -> str:
+    """The reason "about another attribute" or "about another person" if a pattern sentence is; "" for all others."""
     match = re.match(rf"\s*The ({re.escape(attribute)}|.+?) of (.+?) is\b", prediction, re.IGNORECASE)
     if match is None:
         return ""
@@ -188,47 +195,62 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
     by commas, brackets and the like; the parts of a date are year, month and day.
     """
     expected = dates.expected(answer, attribute)
-    if expected is not None and not dates.dates(text) and dates.agreement(text, expected) > 0:
-        others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]
-        if all(word in dates.months() for word in others):  # A part of the date, and nothing else.
-            return set(range(len(text)))
+    is_date = expected is not None
+    if is_date and _is_part_of_date(text, expected):
+        return set(range(len(text)))
     runs = _runs(text)
     wanted = _runs(_in_the_form_of(text, answer, expected))
-    words = [run for run, _ in runs]
-    wanted_words = [run for run, _ in wanted]
-    alignment = SequenceMatcher(None, words, wanted_words, autojunk=False).get_opcodes()
-    if expected is not None and len(runs) == len(wanted):
-        alignment = [("replace", 0, len(runs), 0, len(wanted))]
-    right_places: set[int] = set()
-    spoilt: set[int] = set()
-    for operation, left, left_end, right, right_end in alignment:
-        if operation not in ("equal", "replace"):
+    right: set[int] = set()
+    wrong_parts: set[int] = set()
+    for (run, places), wanted_run in _aligned(runs, wanted, word_by_word=is_date):
+        # What identifies a part: of a date its place, otherwise the number of separators before it.
+        part = places[0] if is_date else len(_ENCLOSING.findall(text[: places[0]]))
+        if part in wrong_parts:
             continue
-        for (run, places), (aligned, _) in zip(runs[left:left_end], wanted[right:right_end], strict=False):
-            # The number of a part: of a date the part's place, otherwise how many separators are before it.
-            part = places[0] if expected is not None else len(_ENCLOSING.findall(text[: places[0]]))
-            if part in spoilt:
-                continue
-            agreed = Prefix.similarity(run, aligned)
-            if agreed < len(run):
-                if expected is not None and spoilt:
-                    # After a wrong part of a date, the first digits of another part are right only by chance.
-                    agreed = 0
-                spoilt.add(part)
-            right_places.update(places[:agreed])
-    following = False
+        n_right = Prefix.similarity(run, wanted_run)
+        if n_right < len(run):
+            if is_date and wrong_parts:
+                # After a wrong part of a date, the first digits of another part are right only by chance.
+                n_right = 0
+            wrong_parts.add(part)
+        right.update(places[:n_right])
+    is_next_right = False
     for run, places in reversed(runs):
         # Words that assert nothing (in, the, probably) are right if the word after them is.
-        if following and names.is_plain(run, ""):
-            right_places.update(places)
-        following = right_places.issuperset(places)
-    return right_places - _denied(text, answer)
+        if is_next_right and names.is_plain(run, ""):
+            right.update(places)
+        is_next_right = right.issuperset(places)
+    return right - _denied(text, answer)
+
+
+def _is_part_of_date(text: str, expected: dates.Date) -> bool:
+    """Whether a text names parts of a date, as month and year, all of them right, and nothing else."""
+    if dates.dates(text) or dates.agreement(text, expected) == 0:
+        return False
+    others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]
+    return all(word in dates.months() for word in others)
+
+
+def _aligned(runs: list[Run], wanted: list[Run], *, word_by_word: bool) -> Iterator[tuple[Run, str]]:
+    """Pair the words of a text with words of the reference, by their common sequences; some words have no partner.
+
+    With ``word_by_word``, the words of texts with equally many words are paired in their order instead.
+    """
+    words = [run for run, _ in runs]
+    wanted_words = [run for run, _ in wanted]
+    if word_by_word and len(runs) == len(wanted):
+        yield from zip(runs, wanted_words, strict=True)
+        return
+    for operation, start, end, first, last in SequenceMatcher(None, words, wanted_words, autojunk=False).get_opcodes():
+        if operation in ("equal", "replace"):
+            yield from zip(runs[start:end], wanted_words[first:last], strict=False)
 
 
 def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> set[int]:
     """Offsets of the characters of a text in free words that agree with the reference ``answer``.
 
-    ``idle`` are the words of the text that assert nothing; they are right if the value that they belong to is right.
+    ``idle`` are the words of the text that assert nothing. Each is right if the value that it belongs to is: the next
+    value in its sentence, else the last one before it, else the next one.
     """
     runs = _runs(text)
     right = _stated(text, runs, answer) or _reworded(text, runs, answer, idle, attribute)
@@ -238,25 +260,39 @@ def _supported(text: str, answer: str, idle: set[str], attribute: str = "") -> s
             right = set()  # Function words that the two happen to share.
     if names.bare(answer) not in ("yes", "no"):
         right -= _denied(text, answer)
+    return right | _of_idle_words(text, runs, idle, right)
+
+
+def _of_idle_words(text: str, runs: list[Run], idle: set[str], right: set[int]) -> set[int]:
+    """Offsets of the ``idle`` words whose value is right.
+
+    ``runs`` are the words of the text, ``right`` the offsets of the characters that are right without these words.
+    The value that a word belongs to is as for :func:`_supported`.
+    """
+    right_too: set[int] = set()
+    # The number of each word's sentence.
     sentence = [len(_SENTENCE_END.findall(text[: places[0]])) for _, places in runs]
     # Indices of the words that are values, and of those that assert nothing but are right already.
-    values = [i for i, (run, places) in enumerate(runs) if run not in idle or right.issuperset(places)]
-    for i, (run, places) in enumerate(runs):
+    values = [number for number, (run, places) in enumerate(runs) if run not in idle or right.issuperset(places)]
+    for number, (run, places) in enumerate(runs):
         if run not in idle:
             continue
-        following = [value for value in values if value >= i]
-        in_sentence = [value for value in following if sentence[value] == sentence[i]]
-        before = [value for value in values if value < i]
+        following = [value for value in values if value >= number]
+        in_sentence = [value for value in following if sentence[value] == sentence[number]]
+        before = [value for value in values if value < number]
         nearest_first = in_sentence or before[::-1] or following
         if nearest_first:
             _, places_of_value = runs[nearest_first[0]]
             if right.issuperset(places_of_value):
-                right.update(places)
-    return right
+                right_too.update(places)
+    return right_too
 
 
 def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
-    """Offsets of the characters of ``text`` that repeat ``answer``, its article aside, or agree with it as a date."""
+    """Offsets of the characters of ``text`` that repeat ``answer`` without its article, or agree with it as a date.
+
+    ``runs`` are those of the text.
+    """
     expected = dates.expected(answer, "")
     stating: set[int] = set()
     if expected is not None:
@@ -279,7 +315,10 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
-    """Offsets of a text without idle words at either end, if the rest is ``answer`` in other words; else none."""
+    """Offsets of the characters that are ``answer`` in other words: all of the text but for idle words at its ends.
+
+    Empty if the text is no such. ``runs`` are its words, ``idle`` those of them that assert nothing.
+    """
     asserting = [i for i, (run, _) in enumerate(runs) if run not in idle]
     if not asserting:
         return set()
@@ -299,32 +338,35 @@ def _forms(run: str) -> tuple[str, str, str]:
 
 
 def _denied(text: str, answer: str) -> set[int]:
-    """Character offsets of the denials in a text; none if ``answer`` itself is a negation."""
+    """Character offsets of the denials in a text, of all if it asserts nothing; none if ``answer`` is a negation."""
     if statements.NEGATION.search(answer):
         return set()
-    idle = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
+    # Blanks in place of idioms, which only look like denials, so that offsets stay.
+    without_idioms = statements.IDIOM.sub(lambda idiom: " " * len(idiom[0]), text)
     if not statements.claims(text) and not statements.ABSTENTION.search(text):
         return set(range(len(text)))
     denied: set[int] = set()
-    for match in [*statements.pattern("denial").finditer(idle), *statements.EXCLUDED.finditer(idle)]:
+    denials = statements.pattern("denial").finditer(without_idioms)
+    for match in [*denials, *statements.EXCLUDED.finditer(without_idioms)]:
         denied.update(range(*match.span()))
     return denied
 
 
 def _runs(text: str) -> list[Run]:
-    """Words and numbers of a text, folded, with the offset of each character.
+    """The words and numbers of a text, folded, each with the offsets of its characters in the text.
 
     Letters, digits and the signs of :data:`utaca.judging.rules.names.SIGNED` are separate runs.
     """
     signed: set[int] = set()
     for match in names.SIGNED.finditer(text):
         signed.update(range(*match.span()))
-    folded: list[tuple[str, int]] = []
+    folded: list[tuple[str, int]] = []  # characters and their offsets
     for place, original in enumerate(text):
         # A character may become several: ß is ss.
         folded += [(character, place) for character in names.fold(original)]
 
     def kind(pair: tuple[str, int]) -> tuple[bool, bool, bool]:
+        """What adjacent characters of one run have in common; all False: the character belongs to no run."""
         character, place = pair
         return character.isalnum(), character.isdecimal(), place in signed
 
@@ -342,27 +384,35 @@ def _words(text: str) -> set[str]:
 
 
 def _in_the_form_of(text: str, answer: str, wanted: dates.Date | None) -> str:
-    """The date ``answer`` in the notation of the date ``text``; ``answer`` unchanged if either is not a date."""
+    """The date ``answer`` in the notation of the date ``text``; ``answer`` unchanged if either is not a date.
+
+    ``wanted`` is the date of ``answer``, None if it is not one.
+    """
     date = dates.whole_date(text)
     if date is None or wanted is None:
         return answer
 
-    def agreement(pair: tuple[dates.Reading, dates.Reading]) -> int:
+    def n_equal_parts(pair: tuple[dates.Reading, dates.Reading]) -> int:
         return sum(number == other for number, other in zip(*pair, strict=True))
 
-    (_, reading_month, _), best = max(date.pairs(wanted), key=agreement)
+    reading, wanted_reading = max(date.pairs(wanted), key=n_equal_parts)
     year, month, day = date.parts
-    numeric = text[slice(*month)].isdecimal()
-    if numeric and int(text[slice(*month)]) != reading_month:
+    is_numeric = text[slice(*month)].isdecimal()
+    if is_numeric and int(text[slice(*month)]) != reading[1]:
+        # In this reading, the month stands where the date's first reading has the day.
         month, day = day, month
-    last_first = sorted(zip((year, month, day), best, strict=True), reverse=True)
+    # The last part first, because a replacement moves what stands after it.
+    last_first = sorted(zip((year, month, day), wanted_reading, strict=True), reverse=True)
     for (start, end), number in last_first:
-        text = text[:start] + _written(text[start:end], number, padded=numeric) + text[end:]
+        text = text[:start] + _written(text[start:end], number, padded=is_numeric) + text[end:]
     return text
 
 
 def _written(like: str, number: int, padded: bool) -> str:
-    """A part of a date written like another: a month as digits or as its name, a year with two digits or four."""
+    """Write a ``number`` of a date as the part ``like`` is written: a month as digits or name, a year with two or four.
+
+    ``padded``: digits are filled up with zeros to the width of ``like``.
+    """
     if like.isdecimal():
         width = len(like) if padded or like.startswith("0") else 0
         last_digits = number % 10 ** max(len(like), 2)

@@ -1,7 +1,8 @@
-"""Names and their variants: one canonical form for spellings, abbreviations, aliases and translations.
+"""Compare names in all their variants: spellings, abbreviations, aliases and translations have one canonical form.
 
 A text is compared by its tokens: words in their canonical form, and tokens that stand for punctuation. Attributes are
-in groups (``of`` in the functions below), since a place and a hobby are compared by other rules.
+in groups, since a place and a hobby are compared by other rules; the parameter ``of`` of the functions below is the
+group of the attribute that a text is about.
 
 The tables are in ``names.json``, cities in ``cities.json``; countries and currencies come from Babel's (CLDR's) names.
 """
@@ -56,10 +57,10 @@ def table() -> dict[str, Any]:
 
 
 def fold(text: str) -> str:
-    """Text in lower case without accents and strokes.
+    """A text in lower case without accents and strokes.
 
-    :func:`utaca.biographies.people.normalised` keeps strokes, on which the splits of people depend, and
-    :func:`utaca.judging.strings.normalise` is SQuAD's, which published scores depend on.
+    Other functions differ: :func:`utaca.biographies.people.normalised` keeps strokes, on which the splits of people
+    depend, and :func:`utaca.judging.strings.normalise` is SQuAD's, which published scores depend on.
     """
     if text.isascii():
         return text.lower()
@@ -68,7 +69,7 @@ def fold(text: str) -> str:
 
 
 def digraphs(text: str) -> str:
-    """Text in lower case with umlauts and the like written out: muenchen, goeteborg."""
+    """A text in lower case with umlauts and the like written out: muenchen, goeteborg."""
     return text.lower().translate(_DIGRAPHS)
 
 
@@ -103,7 +104,7 @@ def listed(name: str, of: str = "place") -> frozenset[str]:
 
 
 def _tokens(text: str) -> list[str]:
-    """The words of a text, folded, with the tokens for punctuation."""
+    """The words of a text, folded and not yet canonical, with the tokens for punctuation."""
     folded = fold(text).replace("’", "'")
     folded = _AS.sub("as", folded.replace("int'l", "intl"))
     folded = _DOTTED.sub(lambda dotted: re.sub(r"\W", "", dotted[0]), folded)
@@ -127,7 +128,7 @@ def _cities() -> dict[str, str]:
 
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
-    """Canonical words of the city that has this name; None if there is no such city."""
+    """Canonical words of the city that has this name, in the form of :func:`bare`; None if there is no such city."""
     name = name.translate(dict.fromkeys(_VOWELS.values()))  # The table has no marks.
     if name not in _cities():
         return None
@@ -142,18 +143,24 @@ def is_city(text: str) -> bool:
 
 @functools.cache
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
-    """Canonical words of each variant in a group, and the length of the longest variant in words (at least 4)."""
+    """The canonical words of all variants in a group, by the words of the variant.
+
+    The second result is the number of words of the longest variant, at least 4.
+    """
 
     def split(text: str) -> tuple[str, ...]:
+        """The words of a name, or their stems in groups that are compared by stems."""
         return tuple(_tokens(text) if is_group(of, "of names") else map(stem, _tokens(text)))
 
+    # By group and canonical name: other forms of the name.
     same: dict[str, dict[str, list[str]]] = table()["same"]
     by_words: dict[tuple[str, ...], tuple[str, ...]] = {}
     groups = ["any", "place", of] if of == "university" else ["any", of]
-    for name in groups:
-        entries: Iterable[tuple[str, Sequence[str]]] = same.get(name, {}).items()
-        if name == "currency":
-            with_codes = [(title, [code]) for code, title in Locale.parse("en").currencies.items()]
+    for group_name in groups:
+        entries: Iterable[tuple[str, Sequence[str]]] = same.get(group_name, {}).items()
+        if group_name == "currency":
+            # The names of currencies, each with its code (EUR) as another form.
+            with_codes = [(name, [code]) for code, name in Locale.parse("en").currencies.items()]
             entries = [*with_codes, *entries]
         for canonical, variants in entries:
             words = split(canonical)
@@ -171,34 +178,45 @@ def tokens(text: str, of: str = "") -> list[str]:
 
 @functools.lru_cache(4096)
 def _canonical(text: str, of: str) -> tuple[str, ...]:
+    """As :func:`tokens`. From left to right, the longest variants of names are replaced by the canonical words."""
     if of == "color":
         text = _CAMEL.sub(" ", text)
-    plain = _tokens(_STREET.sub("strasse", text) if of == "address" else text)
+    elif of == "address":
+        text = _STREET.sub("strasse", text)
+    plain = _tokens(text)
     if not is_group(of, "of names"):
         plain = [stem(token) for token in plain]
-    by_words, longest = _variants(of)
+    _, longest = _variants(of)
     result: list[str] = []
     place = 0
     while place < len(plain):
         for length in range(min(longest, len(plain) - place), 0, -1):
-            window = plain[place : place + length]
-            canonical = by_words.get(tuple(window))
-            if canonical is None and length == 2:  # Two words may also be one: Master Card, Cal Tech.
-                canonical = by_words.get(("".join(window),))
-            if canonical is None and BREAK in window[1:-1]:  # University of California, Berkeley.
-                canonical = by_words.get(tuple(token for token in window if token != BREAK))
-            if canonical is None and is_group(of, "in cities") and not (length == 1 and is_plain(window[0], of)):
-                canonical = _city("".join(window))
+            canonical = _canonical_words(plain[place : place + length], of)
             if canonical is not None:
                 result.extend(canonical)
-                # The full stop of "St. Louis" belongs to the abbreviation.
-                abbreviated = len(canonical) == length == 1 and canonical[0] != plain[place]
-                place += length + (abbreviated and plain[place + 1 : place + 2] == [STOP])
+                is_abbreviation = len(canonical) == length == 1 and canonical[0] != plain[place]
+                place += length
+                if is_abbreviation and plain[place : place + 1] == [STOP]:
+                    place += 1  # The full stop of "St. Louis" belongs to the abbreviation.
                 break
         else:
             result.append(plain[place])
             place += 1
     return tuple(result)
+
+
+def _canonical_words(window: list[str], of: str) -> tuple[str, ...] | None:
+    """The canonical words of the name or city that the tokens ``window`` are a variant of; None if they are none."""
+    by_words, _ = _variants(of)
+    canonical = by_words.get(tuple(window))
+    if canonical is None and len(window) == 2:  # Two words may also be one: Master Card, Cal Tech.
+        canonical = by_words.get(("".join(window),))
+    if canonical is None and BREAK in window[1:-1]:  # University of California, Berkeley.
+        canonical = by_words.get(tuple(token for token in window if token != BREAK))
+    is_plain_word = len(window) == 1 and is_plain(window[0], of)
+    if canonical is None and is_group(of, "in cities") and not is_plain_word:
+        canonical = _city("".join(window))
+    return canonical
 
 
 def words(text: str) -> list[str]:
@@ -221,13 +239,13 @@ def is_plain(token: str, of: str) -> bool:
 
 
 def content(parts: Iterable[str], of: str) -> list[str]:
-    """Words without articles, prepositions and legal forms; all words if no others are left."""
-    whole = [token for token in parts if token not in _BREAKS]
-    kept = [token for token in whole if token not in skipped(of)]
-    if whole[-1:] == ["a"]:
+    """The words of the tokens ``parts`` but for articles, prepositions and legal forms; all words if none are left."""
+    all_words = [token for token in parts if token not in _BREAKS]
+    kept = [token for token in all_words if token not in skipped(of)]
+    if all_words[-1:] == ["a"]:
         # A name does not end with an article: a final "a" belongs to the name, as in "Type A".
         return [*kept, "a"]
-    return kept or whole
+    return kept or all_words
 
 
 @functools.cache
@@ -246,16 +264,21 @@ def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
 
 
 def expansions(parts: Sequence[str], of: str) -> list[list[str]]:
-    """The words that the letters of an initialism may stand for: without legal forms and articles, and with them."""
-    whole = [token for token in parts if token not in _BREAKS]
-    return [content(parts, of), [token for token in whole if token not in listed("idle")], whole]
+    """The lists of words that an initialism of the name ``parts`` may be made of.
+
+    They are: only content words; all but articles and prepositions; all words.
+    """
+    all_words = [token for token in parts if token not in _BREAKS]
+    with_legal_forms = [token for token in all_words if token not in listed("idle")]
+    return [content(parts, of), with_legal_forms, all_words]
 
 
 def corrected(text: str, wanted: str) -> str:
-    """Replace the words of a text that are misspellings of a word in ``wanted`` by that word, folded."""
+    """A text in which misspellings of the words of ``wanted`` are replaced by these words, folded."""
     right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
     def rewritten(match: re.Match[str]) -> str:
+        """The word that a matched word misspells; the matched word itself if it misspells none."""
         word = fold(match[0])
         if word in right:
             return match[0]
@@ -288,23 +311,26 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
 
     A paraphrase has cues of the thing: words that the table ``cues`` lists for it.
     """
-    meant = frozenset(content(name, of))
+    words_of_name = frozenset(content(name, of))
     cues = _cues(of)
+    # The table's group "" lists words that say nothing of any thing, under an empty name.
     idle = _cues("")[frozenset()]
     stated = frozenset(content(text_words, of))
     if stated in cues:
         return False  # The text names a thing of the table.
-    meaning = [words for words in cues if words <= meant]
-    for words in meaning:
-        if any(words < longer for longer in meaning):
+    # The things of the table that the name names, by their words; a longer one counts, and not a shorter one within it.
+    named = [thing for thing in cues if thing <= words_of_name]
+    for thing in named:
+        if any(thing < longer for longer in named):
             continue
-        right = stated & (meant | cues[words])
-        right_cues = right - meant
+        # The stated words that belong to the thing; those of them that are cues; and all others that say something.
+        right = stated & (words_of_name | cues[thing])
+        right_cues = right - words_of_name
         further = {word for word in stated - right if not is_plain(word, of) and word not in idle}
-        is_other = any(further <= others for others in cues.values())
+        is_cue_of_another = any(further <= of_another for of_another in cues.values())
         # A single further word is allowed if at least two cues are right and it is not a cue of another thing.
-        is_allowed = not further or (len(further) == 1 < len(right_cues) and not is_other)
-        has_whole_name = cues[words] and right >= meant - idle
+        is_allowed = not further or (len(further) == 1 < len(right_cues) and not is_cue_of_another)
+        has_whole_name = cues[thing] and right >= words_of_name - idle
         if is_allowed and (right_cues or has_whole_name):
             return True
     return False
@@ -342,7 +368,7 @@ def _spelling() -> Container[str]:
 def initialism(text: str, expansion: Sequence[str]) -> bool:
     """Whether ``text`` is the initialism (MIT, N.U.S.) of the folded words ``expansion``.
 
-    It is in capitals or, from three letters on, in small letters.
+    It must be in capitals or, from three letters on, all in small letters.
     """
     letters = text.strip(" .,").replace(".", "")
     if not (letters.isalpha() and 1 < len(letters) <= 6 and len(expansion) > 1):
@@ -358,7 +384,7 @@ def initialism(text: str, expansion: Sequence[str]) -> bool:
 
 @functools.cache
 def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
-    """The regions that each name may mean, by the name's canonical words, and the length of the longest in words."""
+    """The regions that each name may mean, by the name's canonical words, and the longest name's number of words."""
     named: set[tuple[str, str, str]] = set()  # a name, its country and its subdivision
     for language in table()["languages"]["countries"].split():
         for code, name in Locale.parse(language).territories.items():
@@ -382,15 +408,18 @@ def _is_country(code: str) -> bool:
 
 
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
-    """The regions that the words from index ``place`` on may name, and the number of these words (0 if there are none).
+    """The regions that the tokens from index ``place`` on may name, and the number of these tokens.
 
-    A code that is also a word, such as OR or IN, counts only after a comma or bracket, before punctuation or the end.
+    The result is (no regions, 0) if they name none. A code that is also a word, such as OR or IN, counts only after a
+    comma or bracket and before punctuation or the end.
     """
     by_name, longest = _regions()
-    apart = _BESIDE_REGION.issuperset(parts[place - 1 : place]) and _BREAKS.issuperset(parts[place + 1 : place + 2])
+    is_after_break = _BESIDE_REGION.issuperset(parts[place - 1 : place])
+    is_before_break = _BREAKS.issuperset(parts[place + 1 : place + 2])
+    stands_apart = is_after_break and is_before_break
     for length in range(min(longest, len(parts) - place), 0, -1):
         regions = by_name.get(tuple(parts[place : place + length]))
-        if regions and (length > 1 or apart or not is_plain(parts[place], of)):
+        if regions and (length > 1 or stands_apart or not is_plain(parts[place], of)):
             return regions, length
     return frozenset(), 0
 
@@ -398,7 +427,10 @@ def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Regi
 def regions_after(
     parts: Sequence[str], last: int, of: str, known_only: bool = False
 ) -> tuple[list[frozenset[Region]], int]:
-    """The regions named after a name that ends at index ``last``, and the index of the last word of these regions."""
+    """The regions named after a name that ends at index ``last``, and the index of the last word of these regions.
+
+    Unknown regions between known ones are passed over, unless ``known_only``. The index is ``last`` if there are none.
+    """
     named: list[frozenset[Region]] = []
     place = last + 1
     end = last
@@ -434,9 +466,9 @@ def alike(text: str, other: str, of: str) -> bool:
     if bare(text) == bare(other) != "":
         signs = {*SIGNED.findall(fold(text))}
         other_signs = {*SIGNED.findall(fold(other))}
-        only_currency = signs | other_signs <= {*"$€£¥₹"}
         # A currency may be left out in either.
-        if signs == other_signs or (not (signs and other_signs) and only_currency):
+        lacks_currency = not (signs and other_signs) and signs | other_signs <= {*"$€£¥₹"}
+        if signs == other_signs or lacks_currency:
             return True
     name, regions = parted(text, of)
     other_name, other_regions = parted(other, of)
@@ -446,8 +478,8 @@ def alike(text: str, other: str, of: str) -> bool:
         return False
     if same(left, right, of):
         return True
-    is_short = any(initialism(text, expansion) for expansion in expansions(other_name, of))
-    return is_short or any(initialism(other, expansion) for expansion in expansions(name, of))
+    is_initialism = any(initialism(text, expansion) for expansion in expansions(other_name, of))
+    return is_initialism or any(initialism(other, expansion) for expansion in expansions(name, of))
 
 
 def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Region]]) -> bool:

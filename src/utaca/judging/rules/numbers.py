@@ -1,4 +1,4 @@
-"""Numbers in texts: digits with separators, number words, Roman numerals."""
+"""Read the numbers in texts: digits with separators, number words, Roman numerals."""
 
 import re
 
@@ -17,14 +17,17 @@ _NUMBER = re.compile(
 
 
 def in_digits(text: str) -> str:
-    """A text with its English number words as digits; ordinals keep a suffix that marks them."""
+    """A text with its English number words as digits; ordinals keep their suffix ("third" becomes "3rd")."""
     plain = _DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text))
     digits = alpha2digit(plain, "en", 0)
     return text if digits == text else _PAIR.sub(r"\1\2\3\4", digits)
 
 
 def numbers(text: str) -> list[float]:
-    """The numbers of a text in order; both 1,200 and 1.200 are twelve hundred."""
+    """The numbers in a text, in order; both 1,200 and 1.200 are twelve hundred.
+
+    A text that is only a Roman numeral is that number.
+    """
     roman = _ROMAN.fullmatch(text.strip(" ."))
     if roman:
         return [_roman_value(roman[0])]

@@ -1,4 +1,4 @@
-"""Where a text states facts, in whatever form: words that the judge takes for a value, and no part of a longer name.
+"""Find where a text states facts: the words that the judge takes for a value, if they are no part of a longer name.
 
 The judge is the one by rules (:mod:`utaca.judging.rules.judge`). "MIT" states the Massachusetts Institute of
 Technology, "December 29, 1880" states 12/29/1880, "Seoul" states Seoul, South Korea; "Seoul, North Korea", "Seoul
@@ -29,15 +29,16 @@ _NAMES = ("place", "university", "company")
 
 
 def passages(text: str, person: str, facts: Sequence[tuple[str, str]]) -> dict[str, Span]:
-    """Where a text about a person states each of ``facts``, (attribute, value) pairs; facts not stated are left out.
+    """Find where a text about a person states each of ``facts``, (attribute, value) pairs; returns places by attribute.
 
-    A value as it is written comes before a value in another form, and a longer value before a shorter one, which may
-    be part of it. Facts that share a value get successive statements of it, in order, and the last one if there are
-    too few.
+    Facts that are not stated are left out. Values as they are written are looked for before other forms, and longer
+    values before shorter ones, which may be part of them. Facts that share a value get successive statements of it, in
+    order, and the last one if there are too few.
     """
-    attributes: dict[str, list[str]] = {}
+    attributes: dict[str, list[str]] = {}  # by value
     for attribute, value in facts:
         attributes.setdefault(value, []).append(attribute)
+    # Places that state no further value: those of the person's full name, and those of values found so far.
     taken = [match.span() for match in re.finditer(re.escape(person), text)] if person else []
     searched = _Text(text, person)
     statements: dict[str, list[Span]] = {}  # by value
@@ -63,6 +64,7 @@ def passages(text: str, person: str, facts: Sequence[tuple[str, str]]) -> dict[s
 
 
 def _overlaps(span: Span, taken: Sequence[Span]) -> bool:
+    """Whether a span has a character in common with any of ``taken``."""
     first, last = span
     return any(first < end and start < last for start, end in taken)
 
@@ -72,9 +74,9 @@ def _is_of_a_town(value: str) -> bool:
 
     The town's name without the other words does not state such a value; "Stanford" does state "Stanford University".
     """
-    general = names.listed("generic") | names.listed("idle")
-    own = [word for word in value.split() if names.fold(word) not in general]
-    return " of " in value or names.is_city("".join(own))
+    general_words = names.listed("generic") | names.listed("idle")
+    own_words = [word for word in value.split() if names.fold(word) not in general_words]
+    return " of " in value or names.is_city("".join(own_words))
 
 
 class _Text:
@@ -86,22 +88,22 @@ class _Text:
         self._name = {names.fold(word) for word in re.findall(r"\w+", person)}
 
     def verbatim(self, value: str, attribute: str) -> Iterator[Span]:
-        """The places at which the text has a value as it is, and not within a longer name.
+        """Yield the places at which the text has a value as it is, and not within a longer name.
 
         If the value is a part of the person's name, places at the beginning of a sentence are left out: they mean the
         person.
         """
         folded = {names.fold(word) for word in re.findall(r"\w+", value)}
-        of_name = folded <= self._name
+        is_of_name = folded <= self._name
         is_date = dates.expected(value, attribute) is not None
         for match in re.finditer(any_of([value]), self._text):
-            begins = any(match.start() == start for start, _ in self._sentences)
-            whole = is_date or self._whole(match.span(), value, attribute)
-            if whole and not (of_name and begins):
+            begins_sentence = any(match.start() == start for start, _ in self._sentences)
+            is_whole = is_date or self._whole(match.span(), value, attribute) is not None
+            if is_whole and not (is_of_name and begins_sentence):
                 yield match.span()
 
     def forms(self, value: str, attribute: str) -> Iterator[Span]:
-        """The places at which the text states a value in a form that the judge takes for the same."""
+        """Yield the places at which the text states a value in a form that the judge takes for the same."""
         expected = dates.expected(value, attribute)
         if expected is not None:
             stated = [date.span for date in dates.dates(self._text) if date.same(expected)]
@@ -112,8 +114,8 @@ class _Text:
             yield from self._named(sentence, value, attribute)
 
     def _named(self, sentence: Span, value: str, attribute: str) -> Iterator[Span]:
-        """The shortest passages of a sentence that the judge takes for a value, none within another."""
-        words = []
+        """Yield the shortest passages of a sentence that the judge takes for a value, none within another."""
+        words = []  # the places of the words, without punctuation and a possessive at their end
         for match in _WORD.finditer(self._text, *sentence):
             without_end = _TRAILING.sub("", match[0])
             words.append((match.start(), match.start() + len(without_end)))
@@ -122,6 +124,7 @@ class _Text:
         kind = names.group(attribute)
         own_words = {*names.tokens(value, kind)} - names.listed("idle") - names.skipped(kind)
         accepted: list[Span] = []
+        # The shortest first, so that no longer passage around an accepted one is tried.
         for length in range(1, len(value.split()) + _MOST_FURTHER_WORDS + 1):
             for first in range(len(words) - length + 1):
                 start = words[first][0]
@@ -129,28 +132,32 @@ class _Text:
                 if start >= end or _overlaps((start, end), accepted):
                     continue
                 if self._is_form(self._text[start:end], value, attribute, own_words):
-                    whole = self._whole((start, end), value, attribute)
-                    if whole:
-                        accepted.append(whole)
+                    span = self._whole((start, end), value, attribute)
+                    if span is not None:
+                        accepted.append(span)
         yield from sorted(accepted)
 
     def _is_form(self, piece: str, value: str, attribute: str, own_words: set[str]) -> bool:
-        """Whether the judge takes a piece of the text for the value; ``own_words`` are the value's without articles."""
+        """Whether the judge takes a piece of the text for the value, and it is no accident.
+
+        ``own_words`` are the value's words without articles and the like.
+        """
         kind = names.group(attribute)
         if dates.expected(value, attribute) is None:
             # No ordinary word in lower case begins or ends a name.
             ends = piece.split()[0], piece.split()[-1]
             if any(names.is_plain(word, kind) for word in ends) or len(names.bare(piece)) < _SHORTEST:
                 return False
-            initials = piece.replace(".", "").isupper() or value.replace(".", "").isupper()
-            if not initials and own_words.isdisjoint(names.tokens(piece, kind)):
+            may_be_initialism = piece.replace(".", "").isupper() or value.replace(".", "").isupper()
+            if not may_be_initialism and own_words.isdisjoint(names.tokens(piece, kind)):
                 return False
-        said = {names.fold(word) for word in re.findall(r"\w+", piece)}
-        if said <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
+        words = {names.fold(word) for word in re.findall(r"\w+", piece)}
+        if words <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
             return False
         share, reason = judge.score("", attribute, piece, value)
-        town = reason in judge.TOLD_APART and _is_of_a_town(value)
-        return share == 1 and reason != judge.CONTAINED and not town
+        # "Sheffield" means the town, and not the University of Sheffield.
+        is_town = reason in judge.TOLD_APART and _is_of_a_town(value)
+        return share == 1 and reason != judge.CONTAINED and not is_town
 
     def _is_lower_form(self, piece: str, value: str, kind: str) -> bool:
         """Whether words in lower case may state a value.
@@ -167,23 +174,24 @@ class _Text:
         return len(wanted) == 1 and not is_inflected
 
     def _whole(self, span: Span, value: str, attribute: str) -> Span | None:
-        """A statement's place with what belongs to it (a legal form, a region); None if it is another name's part."""
+        """A value's place ``span`` with the legal form or region behind it; None if it is a part of another name."""
         kind = names.group(attribute)
         start, end = span
-        first = max(begin for begin, _ in self._sentences if begin <= start)  # where the sentence begins
-        before = _BEFORE.search(self._text, first, start)
-        if before and before.start() > first and self._extends(before[1]):
-            if not self._still(before.start(), end, before[1], value, attribute):
+        sentence_start = max(begin for begin, _ in self._sentences if begin <= start)
+        before = _BEFORE.search(self._text, sentence_start, start)
+        # The first word of a sentence has a capital in any case.
+        if before and before.start() > sentence_start and self._extends(before[1]):
+            if not self._is_still_value(before.start(), end, before[1], value, attribute):
                 return None
             start = before.start()
-        if kind in _NAMES and _OWNED.search(self._text, first, start):
-            return None
+        if kind in _NAMES and _OWNED.search(self._text, sentence_start, start):
+            return None  # "Bank of Scotland" is no place.
         while (after := _AFTER.match(self._text, end)) and self._extends(after[1]):
-            if not self._still(start, after.end(), after[1], value, attribute):
+            if not self._is_still_value(start, after.end(), after[1], value, attribute):
                 return None
             end = after.end()
         region = _REGION.match(self._text, end) if kind == "place" else None
-        if region and not self._others(region[0]):
+        if region and not self._is_person_or_month(region[0]):
             share, reason = judge.score("", attribute, self._text[start : region.end()], value)
             if reason == judge.ANOTHER_REGION:
                 return None
@@ -196,19 +204,19 @@ class _Text:
         folded = {names.fold(part) for part in re.findall(r"\w+", without_possessive)}
         return word[0].isupper() and not folded <= self._name
 
-    def _still(self, start: int, end: int, word: str, value: str, attribute: str) -> bool:
-        """Whether a passage that is longer by a ``word`` still is the value.
+    def _is_still_value(self, start: int, end: int, word: str, value: str, attribute: str) -> bool:
+        """Whether the passage [start, end) of the text, which is longer than a value by a ``word``, still is the value.
 
         The word may be a legal form or, but for places, one that many names have, such as "University".
         """
         kind = names.group(attribute)
-        of_value = {names.fold(part) for part in re.findall(r"\w+", value)}
-        known = names.listed("generic") | names.listed("legal") | of_value
+        words_of_value = {names.fold(part) for part in re.findall(r"\w+", value)}
+        known = names.listed("generic") | names.listed("legal") | words_of_value
         if kind == "place" or names.fold(word).strip(".") not in known:
             return False
         return judge.score("", attribute, self._text[start:end], value)[0] == 1
 
-    def _others(self, words: str) -> bool:
-        """Whether what looks like a region is the person or a month."""
-        said = {names.fold(word) for word in re.findall(r"[A-Z]\w*", words)}
-        return bool(said & self._name) or bool(said & {*dates.months()})
+    def _is_person_or_month(self, region: str) -> bool:
+        """Whether words that look like a region (", Ann", " in May") name the person or a month."""
+        words = {names.fold(word) for word in re.findall(r"[A-Z]\w*", region)}
+        return bool(words & self._name) or bool(words & {*dates.months()})

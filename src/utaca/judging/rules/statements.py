@@ -63,17 +63,23 @@ def clean(text: str, attribute: str) -> str:
 
 
 def about(question: str, attribute: str, text: str) -> str:
-    """The part of an answer about the attribute and the person of the question; empty if it has only other subjects."""
+    """The part of an answer about the attribute and the person of the question; "" if it has only other subjects.
+
+    If the answer has pattern sentences ("The ATTRIBUTE of PERSON is ..."), that is the value of the first right one.
+    Otherwise it is what follows "ATTRIBUTE:" or "ATTRIBUTE is", or the whole text.
+    """
     text = without_remarks(text)
     # A full stop or comma may belong to the name: Dr. Ann Lee, Martin Luther King, Jr.
     subject = re.search(rf"(?i:{re.escape(attribute)} of )([^?]+?)\s*(?:\?|,(?= [a-z])|\.?\s*$)", question)
     person = subject[1] if subject else ""
-    sentences = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
-    starts = [match.start() for match in sentences[1:]] + [len(text)]
-    for match, end in zip(sentences, starts, strict=False):
-        if names.fold(match[1]) == names.fold(attribute) and (not person or same_person(person, match[2])):
-            return text[match.end() : end].strip()
-    if sentences:
+    openings = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
+    # A pattern sentence ends where the next one opens.
+    ends = [opening.start() for opening in openings[1:]] + [len(text)]
+    for opening, end in zip(openings, ends, strict=False):
+        is_attribute = names.fold(opening[1]) == names.fold(attribute)
+        if is_attribute and (not person or same_person(person, opening[2])):
+            return text[opening.end() : end].strip()
+    if openings:
         return ""
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
     # "It is false that her hobby is chess" is no statement of a hobby.
@@ -86,7 +92,8 @@ def about(question: str, attribute: str, text: str) -> str:
             text = text[named.start() :].lstrip(",; ")
             break
     other = pattern("other person").match(text)
-    return "" if other and person and not same_person(person, other[1]) else text
+    is_about_another = other is not None and person and not same_person(person, other[1])
+    return "" if is_about_another else text
 
 
 def in_free_words(text: str, attribute: str) -> str:
@@ -107,27 +114,29 @@ def in_free_words(text: str, attribute: str) -> str:
 
 
 def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
-    """The statements of attributes in a text in free words, each as (character offset of its start, attribute).
+    """Find the statements of attributes in a text in free words; returns (character offset of the start, attribute).
 
     Statements are in the order of the text; if two begin at the same offset, the longer one is kept. The first
     statement of a sentence begins where the sentence begins.
     """
-    places = []
+    statements = []
     start = 0
     ends = [match.end() for match in _SENTENCE_END.finditer(text)]
     for end in [*ends, len(text)]:
-        stated: dict[int, tuple[int, str]] = {}  # end and attribute of the longest statement at each offset
+        # The end and the attribute of the longest statement at each offset of the sentence.
+        by_offset: dict[int, tuple[int, str]] = {}
         for attribute in attributes:
             for match in stating(attribute).finditer(text, start, end):
-                longest, _ = stated.get(match.start(), (0, ""))
-                if match.end() > longest:
-                    stated[match.start()] = match.end(), attribute
-        for number, place in enumerate(sorted(stated)):
-            _, attribute = stated[place]
+                longest_end, _ = by_offset.get(match.start(), (0, ""))
+                if match.end() > longest_end:
+                    by_offset[match.start()] = match.end(), attribute
+        for number, offset in enumerate(sorted(by_offset)):
+            _, attribute = by_offset[offset]
+            is_first = number == 0
             # Words before the first statement belong to it: "Ann Lee graduated from ...", "- **Birth date**: ...".
-            places.append((place if number else start, attribute))
+            statements.append((start if is_first else offset, attribute))
         start = end
-    return places
+    return statements
 
 
 @functools.cache
@@ -145,32 +154,35 @@ def without_remarks(text: str, value: bool = False) -> str:
 
     If the text is a ``value``, further sentences and paragraphs are remarks too.
     """
-    bare = pattern("source").sub("", text)
-    text = bare if bare == text else bare.strip().removesuffix(".")
+    without_sources = pattern("source").sub("", text)
+    if without_sources != text:
+        text = without_sources.strip().removesuffix(".")
     remark = pattern("remark or more" if value else "remark").search(text)
     if remark is None:
         return text
     kept = text[: remark.start()].rstrip()
     rest = text[remark.start() :]
-    back = TAKEN_BACK.search(rest)
-    if back is None:
+    retraction = TAKEN_BACK.search(rest)
+    if retraction is None:
         return kept.removesuffix(".")
-    sentence = max(rest.rfind(end, 0, back.start()) for end in (". ", "! ", "? ", "\n"))
-    return f"{kept} {rest[sentence + 1 :].strip()}"
+    # From the beginning of the sentence that retracts.
+    end_before = max(rest.rfind(end, 0, retraction.start()) for end in (". ", "! ", "? ", "\n"))
+    return f"{kept} {rest[end_before + 1 :].strip()}"
 
 
 def same_person(person: str, named: str) -> bool:
     """Whether ``named`` means ``person``: with initials, only a part of the name, or more given names, in any order."""
-    full = _words_of(person)
+    person_words = _words_of(person)
     words = [word for word in _words_of(named) if not pattern("title").fullmatch(word)]
     if not words:
         return True
-    initials = {name[0] for name in full}
-    matching = [word in full or word in initials for word in words]
+    initials = {word[0] for word in person_words}
+    matching = [word in person_words or word in initials for word in words]
     if all(matching):
         return True
     # Further given names stand between the first and the last, and are written like names.
-    return matching[0] and matching[-1] and {*full} <= {*words} and not re.search(r"\b[a-z]", named)
+    has_all_words = {*person_words} <= {*words}
+    return matching[0] and matching[-1] and has_all_words and not re.search(r"\b[a-z]", named)
 
 
 def _words_of(name: str) -> list[str]:
@@ -179,7 +191,7 @@ def _words_of(name: str) -> list[str]:
 
 
 def claims(text: str) -> list[tuple[str, bool]]:
-    """The clauses of a text that assert something about the person, each with whether it is a guess after a refusal.
+    """Split a text into the clauses that assert something, each with whether it is a guess after a refusal.
 
     Refusals, denials and clauses that the text retracts are left out.
     """
@@ -187,15 +199,15 @@ def claims(text: str) -> list[tuple[str, bool]]:
     for aside in pattern("subordinate").findall(text):
         if NEGATION.search(aside) or pattern("beside").search(aside):
             text = text.replace(aside, "")
-    stretches: list[tuple[str, bool]] = []
-    refused = False
+    asserted: list[tuple[str, bool]] = []
+    has_refused = False
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
-            stretches.clear()
+            asserted.clear()
             clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):
-            refused = True
+            has_refused = True
         elif clause.strip() and not NEGATION.search(clause) and not pattern("relative").search(clause):
             is_guess = pattern("guess").search(clause) is not None
-            stretches.append((clause.strip(), refused and is_guess))
-    return stretches
+            asserted.append((clause.strip(), has_refused and is_guess))
+    return asserted

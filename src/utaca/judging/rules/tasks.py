@@ -1,4 +1,4 @@
-"""Answer the tasks of the roles by rules instead of a model."""
+"""Answer the tasks of the writer, labeller and judge by rules instead of a model."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from utaca.judging.rules.passages import passages
 
 
 def answer(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer a task (biography, score, label or label_answer) in the form that its prompt asks for."""
+    """Answer a task in the form that its prompt asks for; its kind is biography, score, label or label_answer."""
     kind = task["task"]
     if kind == "biography":
         facts = [(fact["attribute"], fact["value"]) for fact in task["facts"]]
@@ -27,7 +27,7 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrative(person: str, facts: Sequence[tuple[str, str]]) -> list[str]:
-    """A biography with values in varied forms; with the values as given if the judge would not recognise a form."""
+    """Write a biography with values in varied forms, or with the values as given if the judge misses a varied one."""
     sentences = templates.write(person, facts)
     stated = passages(" ".join(sentences), person, facts)
     if stated.keys() >= dict(facts).keys():

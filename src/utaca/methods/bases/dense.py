@@ -34,6 +34,7 @@ class DenseMethod(Method):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
+        """Read the document in one pass under full attention."""
         tokens, dropped = self.tokens(reader, document, room)
         whole = Whole(reader, len(tokens), room)
         reader.forward(tokens[None], whole)
@@ -41,9 +42,10 @@ class DenseMethod(Method):
 
 
 class Whole:
-    """Full causal attention of a whole document of ``length`` tokens in one pass, without its [N, N] logits.
+    """Full causal attention of a document of ``length`` tokens in one pass; ``layers`` collects each layer's pairs.
 
-    Raises :class:`utaca.readers.room.NoRoomError` if the document does not fit into memory.
+    The [N, N] logits are never in memory. ``room`` further tokens may follow the document. Raises
+    :class:`utaca.readers.room.NoRoomError` if the document does not fit into memory.
     """
 
     def __init__(self, reader: Reader, length: int, room: int) -> None:
@@ -53,15 +55,18 @@ class Whole:
         reader.rotary.reserve(length + room)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See :class:`utaca.readers.attention.Attending`."""
         rotate = self.reader.rotary.at(range(key.shape[2]), key.dtype)
         self.layers.append(Pairs(rotate(key), value))
         return attention([self.layers[-1].under(rotate(query), causal=True)], scaling)[0]
 
 
 class Continuation(MethodState):
-    """An answer after a dense reading: the document's pairs do not change, and pairs of later tokens are in ``later``.
+    """An answer after a dense reading, in which a subclass defines what the queries of a pass attend to (:meth:`look`).
 
-    A subclass defines in :meth:`look` what the queries of a pass attend to. A pass of several tokens is the prompt's.
+    ``layers`` have the document's pairs, of which the first ``start`` tokens belong to this answer (any others pass
+    again, with the prompt); ``later`` has, per layer, the pairs of all tokens after these. A pass of several tokens is
+    the prompt's.
     """
 
     def __init__(self, reading: Dense, repeated: int, room: int) -> None:
@@ -72,12 +77,13 @@ class Continuation(MethodState):
         self.later = [pairs[:0] for pairs in reading.layers]
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """Add the pass's pairs to ``later``, and :meth:`look`."""
         rotate = self.placed(range(self.length, self.length + query.shape[2]), key.dtype)
         self.later[layer] = self.later[layer].then(Pairs(rotate(key), value))
         return self.look(layer, rotate(query), scaling)
 
     def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:
-        """How the queries and keys of a pass are rotated before they are kept: to their true positions."""
+        """A function that rotates the queries and keys of a pass to their true ``positions``, before they are kept."""
         return self.reader.rotary.at(positions, kind)
 
     def document(self, layer: int) -> Pairs:
@@ -90,16 +96,19 @@ class Continuation(MethodState):
 
     @abstractmethod
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """Attention output [1, H, T, D] of rotated queries [1, H, T, D], whose tokens are the last T of ``later``."""
+        """Attention output [1, H, T, D] of a pass's rotated queries [1, H, T, D].
+
+        The pass's own tokens are the last T of ``later`` already.
+        """
 
     def everything(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """Full causal attention, as :meth:`look`."""
-        document = self.document(layer)
+        """Full causal attention to document and ``later``; arguments and result as for :meth:`look`."""
         later = self.later[layer]
-        new = query.shape[2]
+        n_before = len(later) - query.shape[2]
         self.attended.append(self.start + len(later))
-        own = [later[: len(later) - new].under(query), later[len(later) - new :].under(query, causal=True)]
-        return attention([document.under(query), *own], scaling)[0]
+        before = later[:n_before].under(query)
+        own = later[n_before:].under(query, causal=True)
+        return attention([self.document(layer).under(query), before, own], scaling)[0]
 
     def scores(self, layer: int, query: Tensor) -> Tensor:
         """Dot products [H, n] of one token's rotated query [1, H, 1, D] with the keys of all tokens, its own too."""
@@ -108,16 +117,20 @@ class Continuation(MethodState):
         return torch.cat((of_document, of_later), -1)
 
     def attend_to(self, layer: int, query: Tensor, tokens: Tensor, scaling: float) -> Tensor:
-        """Attention of one token's rotated query [1, H, 1, D] to only the given tokens, [1, H, 1, D].
+        """Attention output [1, H, 1, D] of one token's rotated query [1, H, 1, D] over only the given tokens.
 
-        ``tokens`` [R, k] are distinct ids, or -1 for no token: one row for all heads, or per key-value or query head.
+        ``tokens`` [R, k] are distinct positions, or -1 for no token. There is one row for all heads, or a row for each
+        key-value head or each query head.
         """
         document = self.document(layer)
         later = self.later[layer]
-        shared = query.shape[1] // len(tokens)
-        there = (tokens >= 0) & (tokens < self.start)
-        here = there.new_zeros(len(tokens), 1 + len(later))
-        here = here.scatter(1, (tokens - self.start + 1).clamp(min=0), True)[:, 1:]
-        there, here = (seen.repeat_interleave(shared, 0)[:, None] for seen in (there, here))
+        in_document = (tokens >= 0) & (tokens < self.start)
+        # Which of the later tokens are among ``tokens``; column 0 takes all others, and is dropped.
+        in_later = in_document.new_zeros(len(tokens), 1 + len(later))
+        in_later = in_later.scatter(1, (tokens - self.start + 1).clamp(min=0), True)[:, 1:]
+        # Masks for each query head; several share a row of ``tokens``.
+        heads_per_row = query.shape[1] // len(tokens)
+        sees_document = in_document.repeat_interleave(heads_per_row, 0)[:, None]
+        sees_later = in_later.repeat_interleave(heads_per_row, 0)[:, None]
         chosen = document.at(tokens.clamp(0, self.start - 1))
-        return attention([chosen.under(query, there), later.under(query, here)], scaling)[0]
+        return attention([chosen.under(query, sees_document), later.under(query, sees_later)], scaling)[0]

@@ -28,7 +28,7 @@ from utaca.readers.turns import in_turn
 
 @dataclass(frozen=True)
 class Pairs:
-    """Keys and values of some tokens, [1, G, n, D] each; replaced, never written to."""
+    """Keys and values of n tokens in one layer, [1, G, n, D] each; never written to, so copies may share them."""
 
     keys: Tensor
     values: Tensor
@@ -44,18 +44,22 @@ class Pairs:
         return Pairs(torch.cat((self.keys, other.keys), 2), torch.cat((self.values, other.values), 2))
 
     def at(self, chosen: Tensor) -> Pairs:
-        """The pairs of the tokens ``chosen`` [R, m].
+        """The pairs of the tokens ``chosen`` [R, m], whose rows belong to heads.
 
         The result is [1, G, m, D] if R is 1 (the same tokens for all heads) or G (a row for each key-value head), and
         [1, H, m, D] if there is a row for each query head.
         """
-        heads = self.keys.shape[1]
-        rows = chosen if len(chosen) > 1 else chosen.expand(self.keys.shape[1], -1)
-        head = torch.arange(len(rows), device=rows.device)[:, None] * heads // len(rows)
-        return Pairs(self.keys[:, head, rows], self.values[:, head, rows])
+        kv_heads = self.keys.shape[1]
+        by_head = chosen if len(chosen) > 1 else chosen.expand(kv_heads, -1)
+        # The key-value head of each row: H / G adjacent query heads share one.
+        kv_head = torch.arange(len(by_head), device=by_head.device)[:, None] * kv_heads // len(by_head)
+        return Pairs(self.keys[:, kv_head, by_head], self.values[:, kv_head, by_head])
 
     def under(self, query: Tensor, seen: Tensor | None = None, *, causal: bool = False) -> Segment:
-        """A segment of attention: these tokens under rotated queries [1, H, T, D]."""
+        """A segment of attention: the rotated queries [1, H, T, D] see these pairs, or as ``seen`` and ``causal`` say.
+
+        These are as for :class:`utaca.memory.attention.Segment`.
+        """
         return Segment(query, self.keys, self.values, seen, causal)
 
 
@@ -86,8 +90,12 @@ class MethodReading:
     def begin(
         self, prompt: Tensor, new: int, budget: int, captures: Mapping[str, Any]
     ) -> tuple[MethodState, list[tuple[Tensor, int]], Tensor]:
-        """See :class:`utaca.decoding.options.Reading`."""
+        """Begin an answer to a ``prompt`` [n] of at most ``new`` tokens; see :class:`utaca.decoding.options.Reading`.
+
+        Returns the answer's state, the passes before decoding (tokens and budget), and the first step's tokens.
+        """
         method = self.method
+        # A prompt that is shorter than what the method observes passes together with the document's last tokens.
         repeated = min(max(0, method.observation - len(prompt)), len(self))
         state = method.state(self, repeated, repeated + len(prompt) + new)
         passing = torch.cat((self.tokens[len(self) - repeated :], prompt))
@@ -99,9 +107,10 @@ class MethodReading:
 class MethodState(ABC):
     """What one answer attends to; ``length`` counts the tokens so far, including the document's.
 
-    Each step runs on a copy, which replaces the state if the step is committed. So lists of one item per layer hold
-    values that are replaced, never written to. ``budget`` is the budget of the present step, and ``attended`` the
-    number of keys that its last token attended to, a mean over heads per layer: each layer that attends appends one.
+    Each step runs on a copy (:meth:`fork`), which replaces the state if the step is committed. A copy shares the values
+    in its lists with the original, so a subclass replaces such values and never writes to them. ``budget`` is the
+    budget of the present step. ``attended`` has, for each layer that attends, the number of keys that the step's last
+    token attended to, a mean over heads; :meth:`attend` appends it.
     """
 
     def __init_subclass__(cls) -> None:
@@ -116,7 +125,7 @@ class MethodState(ABC):
         self.attended: list[float] = []
 
     def fork(self) -> MethodState:
-        """A state that goes on from here and leaves this one as it is."""
+        """A copy that can go on from here and leaves this state as it is."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list | dict):
@@ -136,9 +145,10 @@ class MethodState(ABC):
     @staticmethod
     @torch.inference_mode()
     def run(steps: Sequence[MethodStep]) -> None:
-        """Run steps of one size, each on a copy of its state, in one pass of the model.
+        """Run steps with equal numbers of tokens, each on a copy of its state, in one pass of the model.
 
-        States of a class that overrides :meth:`advance` run one after another instead.
+        Each step gets the copy (``after``) and the pass's ``output``, of which it has the row ``row``. States of a
+        class that overrides :meth:`advance` run in one pass each instead.
         """
         for step in steps:
             step.after = step.state.fork()
@@ -182,12 +192,13 @@ class MethodStep(Step):
 
 
 class _Rows:
-    """A row of a pass for each of several states."""
+    """Attention of a pass in which each of several states has a row."""
 
     def __init__(self, states: Sequence[MethodState]) -> None:
         self._states = states
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See :class:`utaca.readers.attention.Attending`; each state attends with its own row."""
         outputs = []
         for state, q, k, v in zip(self._states, query.split(1), key.split(1), value.split(1), strict=True):
             outputs.append(state.attend(layer, q, k, v, scaling))
@@ -219,6 +230,7 @@ class Method(ABC):
     budget: int
 
     def __init_subclass__(cls) -> None:
+        """Check that a method's class takes the arguments of the interface; have its readings take turns."""
         check_overrides(cls)
         state = vars(cls).get("state")
         if state is not None:
@@ -254,16 +266,22 @@ class Method(ABC):
 
     @property
     def observation(self) -> int:
-        """Number of the prompt's last tokens (and the document's, if too few) whose queries must be in one pass."""
+        """Number of last tokens before the answer whose queries must be in one pass, because the method observes them.
+
+        If the prompt has fewer, the document's last tokens are added.
+        """
         return 0
 
     @property
     def reading(self) -> Hashable:
-        """Key of the reading: methods with equal keys may answer from each other's readings (:meth:`bind`)."""
+        """What identifies the way in which the method reads a document.
+
+        Methods for which it is equal may answer from each other's readings (:meth:`bind`).
+        """
         return self
 
     def bind(self, reading: MethodReading) -> MethodReading:
-        """A ``reading`` that another method may have made, for answers of this method."""
+        """Take a ``reading`` that another method may have made, for answers of this method."""
         return replace(reading, method=self)
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
@@ -271,16 +289,17 @@ class Method(ABC):
         return {}
 
     def longest(self, reader: Reader, room: int) -> int | None:
-        """Most tokens of a document that the method can read if ``room`` more follow; None: any number.
+        """Most tokens of a document that the method can read if ``room`` further tokens follow it; None: any number.
 
         The reader was not trained beyond ``reader.positions``, so methods with true positions cut documents.
         """
         return reader.positions - room if self.positions == "absolute" else None
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:
-        """Token ids of a document, cut in the middle to :meth:`longest`, and how many of them were dropped.
+        """Token ids of a document, and how many tokens were cut from its middle to meet :meth:`longest`.
 
-        Both ends stay, as in LongBench, because instructions stand there. Raises :class:`UserError` if nothing is left.
+        Both ends stay, as in LongBench, because instructions stand there. Raises :class:`UserError` if ``room``, the
+        tokens of question and answer, leaves the document no positions.
         """
         tokens = reader.document(document)
         longest = self.longest(reader, room)
@@ -299,5 +318,5 @@ class Method(ABC):
         """Read a document, its text or token ids [N]; question and answer will have ``room`` tokens."""
 
     def nominal(self, state: MethodState) -> float:
-        """Tokens of the budget that the latest pass of ``state`` used, at most as many as there were."""
+        """Tokens that the budget of the latest pass of ``state`` stands for, at most as many as there were."""
         return min(state.budget, state.length)

@@ -1,4 +1,4 @@
-"""Methods that read a document chunk by chunk into a small cache, by the same rule by which they decode."""
+"""Methods that read a document chunk by chunk into a small cache, by the rule by which they decode as well."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from utaca.readers.load import Reader
 
 @dataclass
 class Streamed(MethodReading):
-    """A document that has passed through a cache."""
+    """A document that a streaming method has read; ``cache`` is the state after its last token."""
 
     cache: MethodState | None = None
 
@@ -34,10 +34,11 @@ class StreamingMethod(Method):
 
     @abstractmethod
     def cache(self, reading: MethodReading) -> MethodState:
-        """The empty cache."""
+        """The state before the document's first token: an empty cache."""
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Streamed:
+        """Pass the document through the cache, ``chunk`` tokens at a time."""
         tokens, dropped = self.tokens(reader, document, room)
         reading = Streamed(reader, tokens, dropped, self)
         reading.cache = self.cache(reading)
@@ -46,6 +47,7 @@ class StreamingMethod(Method):
         return reading
 
     def state(self, reading: Streamed, repeated: int, room: int) -> MethodState:
+        """A copy of the cache after the document."""
         if repeated:
             raise ValueError("a cache cannot go back; this method must not observe the document's end")
         return reading.cache.fork()
