@@ -1,4 +1,4 @@
-"""Tables of operating points that need no code of their own: ``tables.yaml`` declares what they show."""
+"""Make tables of operating points from their declarations in ``tables.yaml``, without code for each of them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from utaca.settings import schema
 
 
 def points(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
-    """A row for each operating point that the table shows."""
+    """Make the table ``name``, with a row for each operating point that it shows."""
     table = PointTable.of(name, files, config)
     return table.framed(table.rows())
 
 
 @dataclass(frozen=True)
 class PointTable:
-    """A table of the operating points of a split, as its entry declares it.
+    """A table of the operating points of a split, as its ``entry`` declares it.
 
-    ``alone`` has the results of answers that were decoded each by itself, if the run has some. All points are resampled
-    by the same ``draws``.
+    ``alone`` has the results of the answers that were decoded one at a time; it is empty if all were. All points are
+    resampled by the same ``draws``.
     """
 
     entry: TableEntry
@@ -38,8 +38,9 @@ class PointTable:
 
     @classmethod
     def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
-        """Read the points that the table of this name shows."""
+        """Read the points that the table ``name`` shows."""
         entry = ENTRIES[name]
+        # The first section of `decode` that a table shows is called like its split.
         split = entry.points[0]
         points = points_shown(files, config, split, *entry.points)
         draws = Draws.of(len(points[0].documents), config, split)
@@ -66,7 +67,7 @@ class PointTable:
         return rows
 
     def framed(self, rows: Sequence[Row]) -> pd.DataFrame:
-        """The frame of the table, with the words that captions of such tables use."""
+        """Make the frame of the table from its ``rows``, with the words that captions of such tables use."""
         n_timed = min(row["n_timed"] for row in rows)
         documents = f"{n_timed} document{'s' * (n_timed != 1)}"
         return framed(
