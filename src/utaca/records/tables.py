@@ -195,7 +195,7 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
         raise UserError(f"{path} holds {found_kind or 'foreign data'}, not {kind}; remove it and make it again")
     if missing := [column for column in columns or [] if column not in schema.names]:
         raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
-    # A schema that depends on the reader (trajectories) is not listed. If only some columns are read, others may differ.
+    # A schema that depends on the reader (trajectories) is not listed. If some columns are read, others may differ.
     expected = SCHEMAS.get(kind)
     has_duplicates = len(set(schema.names)) < len(schema.names)
     differs = expected is not None and columns is None and not schema.equals(expected)
