@@ -244,6 +244,7 @@ class _Journaled:
         Both are labelled with the point's name and its detector's, which the journal leaves open.
         """
         row = self._row(setup)
+        # The column has a list of structs: the first step flattens the list, the second the structs into columns.
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         point = setup.point
         names: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}

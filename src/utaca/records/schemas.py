@@ -27,16 +27,16 @@ TEMPLATE = "template"
 """The ``source`` of labels of an answer's template tokens, which are set without the labeller."""
 
 
-def _arrow(kind: Any) -> pa.DataType:
+def _arrow(entry: Any) -> pa.DataType:
     """The Arrow type that an entry of ``schemas.yaml`` means.
 
     The entry is a type's name, a list of one entry (a list), or a mapping of names to entries (a struct).
     """
-    if isinstance(kind, list):
-        return pa.list_(*map(_arrow, kind))
-    if isinstance(kind, dict):
-        return pa.struct({name: _arrow(one) for name, one in kind.items()})
-    return pa.type_for_alias(kind)
+    if isinstance(entry, list):
+        return pa.list_(*map(_arrow, entry))
+    if isinstance(entry, dict):
+        return pa.struct({name: _arrow(field) for name, field in entry.items()})
+    return pa.type_for_alias(entry)
 
 
 SCHEMAS: dict[str, pa.Schema] = {

@@ -138,10 +138,10 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
 
 
 def provenance(paths: Sequence[str | Path]) -> str:
-    """Digest of what made some files, in 16 hexadecimal digits; "" for no files.
+    """A digest that changes if one of these files, or what it was made from, changes; "" for no files.
 
-    It is that of the metadata of stage files (kind, settings, sources, reader), and of the contents of other files,
-    such as a detector. Raises :class:`UserError` if a file is missing or damaged.
+    It has 16 hexadecimal digits. Stage files enter with their metadata (kind, settings, sources, reader), other files,
+    such as a detector, with their contents. Raises :class:`UserError` if a file is missing or damaged.
     """
     if not paths:
         return ""

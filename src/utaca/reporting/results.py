@@ -332,10 +332,9 @@ def timed(answers: Sequence[str | Path]) -> dict[Identity, PointResult]:
 
 
 def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> PointResult:
-    """The result of one operating point.
+    """The result of one operating point under one seed, whose rows of schema "answers" are ``answered``.
 
-    ``answered`` are its rows of schema "answers", one for each of ``documents``, in their order; ``sums`` has arrays in
-    that order, as in :class:`PointResult`.
+    ``documents`` and ``sums``, which has arrays in the order of the documents, are as in :class:`PointResult`.
     """
     reasons = [finish.removeprefix(NOT_RUN) for finish in answered["finish"] if finish.startswith(NOT_RUN)]
     not_run = reasons[0] if reasons else ""

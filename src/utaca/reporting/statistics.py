@@ -202,9 +202,9 @@ def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
     total = max(weights.sum(), 1.0)
     x = x - weights @ x / total
     y = y - weights @ y / total
-    variances = np.sqrt((weights @ x**2) * (weights @ y**2))
-    # Sums of equal numbers leave a rounding error and not exactly zero.
-    return float(weights @ (x * y) / variances) if variances > 1e-9 * total else NAN
+    norm = np.sqrt((weights @ x**2) * (weights @ y**2))
+    # For constant values, rounding leaves a norm that is not exactly zero.
+    return float(weights @ (x * y) / norm) if norm > 1e-9 * total else NAN
 
 
 def adjust(rows: Sequence[Row], column: str) -> None:

@@ -33,7 +33,9 @@ def groups(root: Path) -> dict[str, list[str]]:
     keys = {key.name for key in fields(schema.Config)}
     options = {}
     for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir()):
-        for name in keys.intersection(ROLES if folder.name == "endpoint" else (folder.name,)):
+        # The options of the folder "endpoint" are those of three groups, one for each role.
+        names = ROLES if folder.name == "endpoint" else (folder.name,)
+        for name in keys.intersection(names):
             options[name] = sorted(path.stem for path in folder.glob("*.yaml"))
     return options
 

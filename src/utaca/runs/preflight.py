@@ -48,11 +48,11 @@ _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
 def check(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Check what the ``stages`` need that still have work; return a note on each check, by the check's name.
+    """Check that all is there that the ``stages`` need; return a note on each check, by the check's name.
 
-    ``stages`` are names of :data:`STAGES`, or ``detections``; other stages need nothing. ``here``: jobs run on this
-    machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets of tasks to make; None means
-    all sets that the stages ask or learn from.
+    ``stages`` are those that still have work: names of :data:`STAGES`, or ``detections``; other stages need nothing.
+    ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets of
+    tasks to make; None means all sets that the stages ask or learn from.
 
     Raises:
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.

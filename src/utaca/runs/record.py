@@ -101,10 +101,10 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
 
 
 def claim(config: Mapping[str, Any], folder: Path, *, asked: bool) -> None:
-    """Save the config in the run's ``folder`` if there is none yet, so that :func:`check` knows the run by it.
+    """Save the config in the run's ``folder`` if there is none yet, so that :func:`check` can recognise the run.
 
-    If the command ``asked`` for this file, it also replaces one that gives other results, because Snakemake would not
-    make it again.
+    ``asked``: the saved config is among the files that the command makes. Then one that gives other results is replaced
+    too, because Snakemake makes no file again that no job of its own made.
     """
     path = folder / CONFIG
     saved = identity(build(schema.Config, read(path))) if path.is_file() else None

@@ -51,13 +51,14 @@ def scores(
 
     Yields a row of schema "task_scores" for each answer; an empty answer scores 0.
     """
-    rows = {row["id"]: row for row in examples}
+    by_id = {example["id"]: example for example in examples}
     for answer in answers:
-        row = rows[answer["document"]]
+        # The column "document" of an answer to a task has the id of the example (see `ask`).
+        example = by_id[answer["document"]]
         yield {
-            "example": row["id"],
-            "document": row["document"],
+            "example": example["id"],
+            "document": example["document"],
             "split": answer["split"],
             "point": answer["point"],
-            "score": task.score(answer["text"], row["references"]),
+            "score": task.score(answer["text"], example["references"]),
         }

@@ -124,6 +124,7 @@ def _examples(
         in_paper = paper.tables().examples[split]
         facts = [summary(fact["attribute"], person["person"], fact["value"]) for fact in person["facts"]]
         yield _row(part, "Summary", " ".join(facts), in_paper.summary)
+        # Documents are in the order of their biographies.
         around = fillers(documents[split][0])
         yield _row(part, "Biography", shortened(person["sentences"], person["facts"], around), in_paper.biography)
 

@@ -53,7 +53,7 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
         of_kind = replays[is_judged & (replays["kind"] == kind)]
         shown = _shown(of_kind, kind)
         for number in range(SHOWN):
-            case = f"{kind}-{number + 1}"
+            case = f"{kind}-{number + 1}"  # the paper's name of the case, as FP-1
             # A row without a case, unless the run has one.
             row: Row = {"case": case, "intervention": intervention, "n_replayed": 0, "document": NONE, "token": ""}
             row["step"] = NAN
