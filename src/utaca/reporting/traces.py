@@ -15,7 +15,7 @@ import base64
 import gzip
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
@@ -217,7 +217,7 @@ def _page(
     packed: Mapping[str, str],
     overview: Mapping[str, Any] | None,
 ) -> str:
-    """Fill the template of the page.
+    """Fill the template of the page; ``title`` is its heading, ``about`` the sentences below that.
 
     ``names`` are those of the points by label, ``packed`` the compressed documents by id, and ``overview`` the
     overview table (:func:`_overview_table`), None for a page without one.
@@ -310,29 +310,36 @@ def _read_split(
     answered = {name for name, _ in by_answer}
     ids = sorted(answered, key=lambda name: (-differences.get(name, -np.inf), name))
     split = by_id[ids[0]]["split"]
-    # A point belongs to the first section that shows it; the section named like the split comes first.
-    sections = sorted(config.sections(split), key=lambda section: section != split)
-    shown_by: dict[str, str] = {}
-    for section in sections:
-        for point in config.decoded(section):
-            shown_by.setdefault(point.label, section)
-    # Points that the config no longer decodes stand with those of the split's own section.
-    section_of = {label: shown_by.get(label, split) for label in points}
-    order = [split, *sections]
-    labels_in_order = sorted(points, key=lambda label: order.index(section_of[label]))
+    sections = _sections(split, points, config)
     verdicts = {}
     for row in rows(labels, "trace_labels") if labels else ():
         verdicts[row["document"], row["point"], row["step"]] = row
     return _Split(
         split,
         {name: by_id[name] for name in ids},
-        {label: points[label] for label in labels_in_order},
-        {label: section_of[label] for label in labels_in_order},
+        {label: points[label] for label in sections},
+        sections,
         by_answer,
         judged,
         verdicts,
         differences,
     )
+
+
+def _sections(split: str, labels: Iterable[str], config: schema.Config) -> dict[str, str]:
+    """The section of ``decode`` that shows each point of a split, by label, in the order of the sections.
+
+    A point belongs to the first section that lists it; the section named like the split comes first. Points that the
+    config no longer decodes stand with those of that section.
+    """
+    sections = sorted(config.sections(split), key=lambda section: section != split)
+    shown_by: dict[str, str] = {}
+    for section in sections:
+        for point in config.decoded(section):
+            shown_by.setdefault(point.label, section)
+    section_of = {label: shown_by.get(label, split) for label in labels}
+    order = [split, *sections]
+    return dict(sorted(section_of.items(), key=lambda item: order.index(item[1])))
 
 
 def _differences(judged: pd.DataFrame, points: Mapping[str, Row]) -> dict[str, float]:
@@ -534,8 +541,9 @@ def _point(
     """
     name = answer["document"]
     label = answer["point"]
-    judged = judged[judged["point"] == label]
-    scores = judged.astype(object).where(judged.notna(), None)
+    own_scores = judged[judged["point"] == label]
+    # With None for NaN, which JSON lacks.
+    scores = own_scores.astype(object).where(own_scores.notna(), None)
     shown_steps = []
     for row in steps:
         labelled = split.verdicts.get((name, label, row["step"]))
@@ -548,7 +556,7 @@ def _point(
         "selected": None if answer["n_generated"] == 0 else round(float(answer["selected"]), 1),
         "rollbacks": answer["rollbacks"],
         "finish": answer["finish"],
-        "cas": _rounded(judged["cas"].mean()) if len(judged) else None,
+        "cas": _rounded(own_scores["cas"].mean()) if len(own_scores) else None,
         "values": _values(steps, scores, split.documents[name]),
         "steps": shown_steps,
     }

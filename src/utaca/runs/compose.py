@@ -126,7 +126,10 @@ class _Parts:
 
 
 def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Parts:
-    """Sort the overrides by kind; ``options`` are the names of every group's options."""
+    """Sort the overrides by kind; ``options`` are the names of every group's options.
+
+    ``decode`` is no group, but a saved config has it whole, under ``use``.
+    """
     parts = _Parts()
     for key, value in overrides.items():
         if "." in key:
@@ -191,7 +194,9 @@ def _composed(
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices]
+    # A role's options are those of the folder "endpoint".
+    groups_in_hydra = {role: f"endpoint@{role}" for role in ROLES}
+    arguments = [f"{groups_in_hydra.get(key, key)}={option}" for key, option in choices]
     try:
         with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=arguments)

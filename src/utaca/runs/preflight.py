@@ -51,8 +51,8 @@ def check(
     """Check that all is there that the ``stages`` need; return a note on each check, by the check's name.
 
     ``stages`` are those that still have work: names of :data:`STAGES`, or ``detections``; other stages need nothing.
-    ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets of
-    tasks to make; None means all sets that the stages ask or learn from.
+    ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets
+    of tasks to make; None means all sets that the stages ask or learn from.
 
     Raises:
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.

@@ -137,11 +137,13 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _name_faults(value: str, path: str) -> Iterator[str]:
+    """The fault of a name that cannot be part of a file's name."""
     if not _NAME.fullmatch(value):
         yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.', at most 100."
 
 
 def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
+    """Faults of the sizes of a split."""
     low, high = split.tokens
     if split.mean_tokens and not low <= mode(low, high, split.mean_tokens) <= high:
         yield (
@@ -178,6 +180,7 @@ def _expanded_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
+    """Faults of a reader's settings, which contradict each other."""
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
@@ -235,6 +238,7 @@ def _window_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
+    """Faults of the corpus: a path belongs to the source "folder", and only to it."""
     if corpus.source == "folder" and not corpus.path:
         yield (
             "corpus.path is empty but corpus.source is folder; give the folder or file, "
@@ -303,6 +307,7 @@ def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[s
 
 
 def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[str]:
+    """Faults of a detector variant's settings, which contradict each other or name unknown signals."""
     if not detector.signals and not detector.embedding:
         yield f"{path}.signals is empty and {path}.embedding is false; give it at least one input."
     if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
@@ -387,11 +392,13 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):
             point = config.points.get(name)
+            # Faults of the point itself, such as an unknown method, are named elsewhere.
+            is_sound = point is not None and not any(_point_faults(point, "", config))
             if point is None:
                 near = difflib.get_close_matches(name, config.points, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
                 yield f"{path} names {name!r}, which is none of points; {hint}"
-            elif section in _BLOCKS_ONLY and not point.in_blocks and not any(_point_faults(point, "", config)):
+            elif section in _BLOCKS_ONLY and is_sound and not point.in_blocks:
                 yield f"{path} names {name}, of another method than block memory; decode it in methods."
 
 

@@ -58,6 +58,7 @@ class Biographies(Task):
     padded = True
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` if the set names another condition of evidence than the task has."""
         unknown = sorted({*settings.evidence} - {COMPLETE, MISSING})
         if unknown:
             raise UserError(f"evidence names {unknown[0]!r}; of task biographies it is complete or missing")

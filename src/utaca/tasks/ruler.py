@@ -131,6 +131,7 @@ class _Ruler(Task):
     those of the question's article (False)."""
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` also if the set's length has no room for more than an answer."""
         super().check(settings)
         if settings.length <= self.new_tokens:
             raise UserError(
@@ -310,6 +311,7 @@ class QA2(_Ruler):
     purged = True
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` also if the set names articles: its questions are about several."""
         super().check(settings)
         if settings.articles:
             raise UserError("articles are qa_1's; leave them out of a set of qa_2")

@@ -171,8 +171,10 @@ def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
         figures = reported if name == "largest rise" else None
         table.append(row | paper.reference(columns, figures))
     table.append(_mean_correction(known, config) | paper.reference(columns, None))
-    words = {"point": label_in_words(point.label, config), "beyond": len(cases) - len(known)}
-    return framed(table, len({row["document"] for row in labels}), **words)
+    # Right tokens beyond the ten best of the compact pass, for the caption.
+    n_beyond = len(cases) - len(known)
+    n_documents = len({row["document"] for row in labels})
+    return framed(table, n_documents, point=label_in_words(point.label, config), beyond=n_beyond)
 
 
 def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any]]) -> list[Row]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -151,8 +151,16 @@ def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -
     return documents
 
 
+class _Needed(NamedTuple):
+    """A fact whose value begins at a step, which chose from ``n_far`` blocks; its ``gold`` blocks are among these."""
+
+    fact: Fact
+    gold: set[int]
+    n_far: int
+
+
 def _add_retrieval(
-    facts_: _Facts,
+    all_facts: _Facts,
     path: str | Path,
     answers: Mapping[tuple[str, str], Mapping[str, Any]],
     documents: Mapping[str, _Document],
@@ -164,9 +172,8 @@ def _add_retrieval(
     ``answers`` are rows of schema "answers" by point and document.
     """
     steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
-    # By index of a row of the file: the facts whose values begin at this step, each with its gold blocks and the number
-    # of far blocks, from which the step retrieves.
-    needed: dict[int, list[tuple[Fact, set[int], int]]] = {}
+    # By index of a row of the file: the facts whose values begin at this step.
+    needed: dict[int, list[_Needed]] = {}
     for (point, name), of_answer in steps.groupby(["point", "document"], sort=False):
         answer = answers.get((point, name))
         if answer is None:
@@ -181,7 +188,7 @@ def _add_retrieval(
         of_answer = of_answer.sort_values("step", kind="stable")
         texts = list(of_answer["text"])
         for attribute, spans in document.spans.items():
-            fact = facts_[point, name, attribute]
+            fact = all_facts[point, name, attribute]
             place = _value_start(texts, attribute, document.person)
             if not spans or place is None:
                 continue
@@ -189,20 +196,26 @@ def _add_retrieval(
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             gold = _gold(spans, layout, n_far)
             if gold:
-                needed.setdefault(int(of_answer.index[place]), []).append((fact, gold, n_far))
+                needed.setdefault(int(of_answer.index[place]), []).append(_Needed(fact, gold, n_far))
             else:
                 fact.excluded = IN_VIEW
     for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
-        for fact, gold, n_far in needed[row]:
-            wanted: set[int] = set()
-            for block in gold:
-                wanted.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
-            fact.excluded = ""
-            fact.recalled = np.array([not wanted.isdisjoint(layer) for layer in layers])
-            n_wanted = sum(0 <= block < n_far for block in wanted)
-            k = len(layers[0])
-            # One minus the probability that k random far blocks have none of those wanted.
-            fact.chance = 1 - math.comb(n_far - n_wanted, k) / math.comb(n_far, k)
+        for each in needed[row]:
+            _set_recall(each, layers)
+
+
+def _set_recall(needed: _Needed, layers: Sequence[Sequence[int]]) -> None:
+    """Count the fact, and set which layers recalled it; ``layers`` has the block ids that each layer selected."""
+    wanted: set[int] = set()
+    for block in needed.gold:
+        wanted.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
+    fact = needed.fact
+    fact.excluded = ""
+    fact.recalled = np.array([not wanted.isdisjoint(layer) for layer in layers])
+    n_wanted = sum(0 <= block < needed.n_far for block in wanted)
+    k = len(layers[0])
+    # One minus the probability that k random far blocks have none of those wanted.
+    fact.chance = 1 - math.comb(needed.n_far - n_wanted, k) / math.comb(needed.n_far, k)
 
 
 def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | None:

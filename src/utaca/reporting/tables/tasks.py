@@ -51,6 +51,7 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         answers = read(answers_path, "answers").to_pandas()
         scores = read(scores_path, "task_scores").to_pandas()
         check_source(scores_path, [answers_path])
+        # The column "document" of an answer to a task has the id of the example.
         table = answers.rename(columns={"document": "example"}).merge(
             scores, on=["example", "split", "point"], validate="one_to_one"
         )

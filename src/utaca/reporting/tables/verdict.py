@@ -89,10 +89,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     for row in secondary:
         row["gain_p"] = row["gain_p_holm"]
     # Before the rows are sorted: the sentence takes the first of each kind.
-    if curve:
-        lead = _lead(rows, groups, controlled, n_documents)
-    else:
-        lead = _no_verdict("InfLLM")
+    lead = _lead(rows, groups, controlled, n_documents) if curve else _no_verdict("InfLLM")
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return framed(frame, n_documents, lead=lead, failed=sum(point.n_failed for point in points))
@@ -119,6 +116,7 @@ def _lead(rows: Sequence[Row], groups: Sequence[Sequence[Row]], controlled: Sequ
 
 
 def _no_verdict(missing: str) -> str:
+    """The sentence above the table of a run that lacks points; ``missing`` says which."""
     return f"**There is no verdict: this run decodes no point of {missing}.**"
 
 
@@ -253,7 +251,7 @@ class _Comparison:
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
 
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
-        """The row of a point with its ``gain``, or with that of a comparison that it stands for.
+        """The row of a ``point``; its ``gain`` is on InfLLM or, in a comparison of points, the difference of theirs.
 
         ``meets`` says whether the point is within InfLLM's range of mTokens, so that the gain is at equal tokens. Only
         a planned comparison has a p-value.
