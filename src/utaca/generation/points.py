@@ -137,8 +137,8 @@ def decode_points(
 def side_by_side(documents: Sequence[list[Asked]], answers_each: int) -> Iterator[list[list[Asked]]]:
     """Group documents (each a list of its questions) whose answers may share passes.
 
-    A group has at most :data:`TOGETHER` answers and :data:`SHORT` characters; a document that exceeds a limit is alone
-    in its group. ``answers_each`` counts the answers to each question; with 0, every document is alone in its group.
+    A group has at most :data:`TOGETHER` answers and :data:`SHORT` characters; a document that exceeds a limit is the
+    only one in its group. ``answers_each`` counts the answers to each question; with 0, documents are not grouped.
     """
     group: list[list[Asked]] = []
     answers = 0
@@ -364,7 +364,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
             # Points of one reading are all in block memory, or none is.
             if not able[0].forgives(error):
                 raise
-            # Nothing is shared: each answer is then decoded by itself, which records what the method cannot handle.
+            # Nothing is shared. Each answer is then decoded without the others, which records what fails.
             return
         question.shared |= {point.label: table.slice(row, 1) for row, point in enumerate(points)}
 

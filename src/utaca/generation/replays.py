@@ -120,6 +120,7 @@ def _generations(
 
     Raises :class:`UserError` if memory does not suffice for so many answers side by side.
     """
+    # Block memory is read without room for the question and the answer (0 tokens).
     memory = method.base.read(reader, question.text, 0)
     options = method.options(detector) | {"max_new_tokens": question.longest, "prefix": question.prefix}
     # A missed expansion is forced (True), an unnecessary one suppressed (False).

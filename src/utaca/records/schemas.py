@@ -1,4 +1,4 @@
-"""Parquet schemas of the stages, which ``schemas.yaml`` beside this module lists and describes.
+"""Parquet schemas of the stages, which ``schemas.yaml`` in this folder lists and describes.
 
 Every file carries its schema's name and the digest of the config it was made with as metadata
 (:mod:`utaca.records.tables`), and is checked against the schema when read.

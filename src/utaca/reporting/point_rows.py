@@ -67,7 +67,7 @@ def point_row(
     draws: Draws,
     *,
     figures: Mapping[str, float] | None = None,
-    alone: PointResult | None = None,
+    one_at_a_time: PointResult | None = None,
 ) -> Row:
     """Make the row of a point in a table; a point that was not run has a row without figures.
 
@@ -75,10 +75,10 @@ def point_row(
         table: Its columns say what the row shows.
         draws: The bootstrap's draws of the point's documents, for the intervals.
         figures: What the paper reports of the point, by column; None if it does not report it.
-        alone: The point's results over the answers that were decoded one at a time, from which times and peak memory
-            are taken; None if all answers were.
+        one_at_a_time: The point's results over the answers that were decoded one at a time, from which times and peak
+            memory are taken; None if all answers were.
     """
-    timed_point = alone or point
+    timed_point = one_at_a_time or point
     timed_draws = Draws.of(len(timed_point.documents), config, "time")
 
     def figure(measure: Measure) -> Resampled:

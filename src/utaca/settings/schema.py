@@ -640,7 +640,7 @@ class PointSettings:
     def together(self) -> bool:
         """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`).
 
-        Drafts are to show what an answer takes by itself.
+        With drafts they may not: these show how many passes one answer takes.
         """
         return (self.in_blocks and not self.drafts) or self.method == "full"
 

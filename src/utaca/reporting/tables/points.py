@@ -26,15 +26,15 @@ def points(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
 class PointTable:
     """A table of the operating points of a split, as its ``entry`` declares it.
 
-    ``alone`` has the results of the answers that were decoded one at a time; it is empty if all were. All points are
-    resampled by the same ``draws``.
+    ``one_at_a_time`` has the results of the answers that were decoded one at a time; it is empty if all were. All
+    points are resampled by the same ``draws``.
     """
 
     entry: TableEntry
     config: schema.Config
     points: Sequence[PointResult]
     draws: Draws
-    alone: Mapping[Identity, PointResult]
+    one_at_a_time: Mapping[Identity, PointResult]
 
     @classmethod
     def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
@@ -62,8 +62,15 @@ class PointTable:
         rows = []
         for point in self.points:
             figures = reported.get(point.key) if point.in_paper else None
-            alone = self.alone.get(point.identity)
-            rows.append(point_row(self.entry, point, self.config, self.draws, figures=figures, alone=alone))
+            row = point_row(
+                self.entry,
+                point,
+                self.config,
+                self.draws,
+                figures=figures,
+                one_at_a_time=self.one_at_a_time.get(point.identity),
+            )
+            rows.append(row)
         return rows
 
     def framed(self, rows: Sequence[Row]) -> pd.DataFrame:
@@ -75,5 +82,5 @@ class PointTable:
             len(self.points[0].documents),
             reader=self.reader,
             split=self.entry.points[0].replace("test", "long-context test"),
-            timed=f"{documents}, decoded each by itself" if self.alone else documents,
+            timed=f"{documents}, decoded each by itself" if self.one_at_a_time else documents,
         )
