@@ -253,7 +253,7 @@ class _Journaled:
         return _with_columns(row.drop_columns("trace"), **names), _with_columns(trace, point=point.label)
 
     def _row(self, setup: _Setup) -> pa.Table:
-        """The answer as a journal's row, decoded if it is not there yet."""
+        """The answer at a point as a journal's row: from shared passes, not run, from the journal, or decoded now."""
         if setup.point.label in self.shared:
             return self.shared[setup.point.label]
         if lacking := setup.lacking(self.answers.reader):

@@ -109,7 +109,7 @@ def loaded(files: Files) -> Detections:
 
 
 def detection(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Make the table of metrics of every detector and baseline, with the main detector's advantage over each."""
+    """Make the table of metrics of every detector and baseline, with the config's detector's advantage over each."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
     # The paper's detectors come first, even if they were not run.
