@@ -1,4 +1,7 @@
-"""Digests of the code that jobs run, which rules have among their params: an edit reruns what depends on it."""
+"""Digest the code that jobs run.
+
+Rules have the digests among their params, so that an edit reruns what depends on it.
+"""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,7 +14,7 @@ from workflow.plan import Plan
 
 
 class Digests:
-    """Digests of the scripts' modules; ``source`` is the folder that holds the package."""
+    """Digests the modules that scripts of ``workflow/scripts`` run; ``source`` is the folder that holds the package."""
 
     def __init__(self, plan: Plan, source: Path) -> None:
         self.plan = plan
@@ -25,16 +28,16 @@ class Digests:
             "task_answers": lambda wildcards: self.decoded_by(settings.decoded(wildcards.task)),
             **dict.fromkeys(ENDINGS, lambda wildcards: [f"utaca.reporting.{ENTRIES[wildcards.entry].module}"]),
         }
-        """Modules that the scripts of rules load by name, so that no import shows them, from a job's wildcards.
+        """By rule, a function that lists the modules which the rule's script loads by name, from a job's wildcards.
 
-        They are only those that the config names for the job. A file that is added to a folder of methods, signals or
-        tables changes no other job.
+        No import shows these modules. They are only those that the config names for the job, so that a file that is
+        added to a folder of methods, signals or tables changes no other job.
         """
 
     def of(self, rule: str, script: str = "") -> str | Callable[[Any], str]:
-        """Digest of the modules that a rule's script runs; by default the script is called as the rule is.
+        """The digest of the modules that a rule's script runs; by default the script is called like the rule.
 
-        Where the modules differ between the rule's jobs, it is a function of a job's wildcards.
+        If the modules differ between the rule's jobs, it is a function that computes it from a job's wildcards.
         """
         path = self._script(script or f"{rule}.py")
         if rule not in self.loaded:
@@ -42,21 +45,25 @@ class Digests:
         return lambda wildcards: code(path, self.source, *self.loaded[rule](wildcards))
 
     def of_points(self, script: str, points: Iterable[schema.OperatingPoint]) -> dict[str, str]:
-        """Digest of the modules that a script runs at each point, by label."""
-        return {point.label: code(self._script(script), self.source, *self.decoded_by([point])) for point in points}
+        """The digest of the modules that a script runs at each point, by the point's label."""
+        path = self._script(script)
+        return {point.label: code(path, self.source, *self.decoded_by([point])) for point in points}
 
     def decoded_by(self, points: Iterable[schema.OperatingPoint]) -> list[str]:
-        """The modules of the methods of points, and of the signals that their detectors read."""
+        """The modules of the points' methods, and of the signals that their detectors read."""
         points = list(points)
         methods = {name for point in points for name in (point.method, point.base) if name}
-        detectors = [self.plan.settings.detectors[name] for name, _, _ in self.plan.triggers(points).values()]
-        signals = {"margin", *(name for detector in detectors for name in detector.signals)}
+        # Every token's margin is recorded.
+        signals = {"margin"}
+        for variant, _, _ in self.plan.triggers(points).values():
+            signals.update(self.plan.settings.detectors[variant].signals)
         return [*(f"utaca.methods.{name}" for name in sorted(methods)), *_signals(sorted(signals))]
 
     def _script(self, name: str) -> Path:
+        """The path of a script of the workflow."""
         return self.plan.root / "workflow" / "scripts" / name
 
 
 def _signals(names: Iterable[str]) -> list[str]:
-    """The modules of signals."""
+    """The modules of the signals of these names."""
     return [f"utaca.detection.signals.{name}" for name in names]

@@ -1,4 +1,4 @@
-"""What jobs need: of this machine only GPUs; of a cluster memory and time, more of both in every further try."""
+"""Say which resources jobs need: GPUs on this machine; on a cluster also memory and time, more in every further try."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,19 +20,22 @@ class Needs:
         self.here = here
 
     def model(self) -> Model:
-        """The reader's sizes; raises :class:`UserError` where the reader is not fetched."""
+        """The reader's sizes; raises :class:`UserError` if its files are not here."""
         return files.model(self.settings.reader)
 
     def gpu(self) -> int:
-        """GPUs that a job needs which decodes: on a cluster by the reader only, whatever this machine has."""
+        """Number of GPUs that a job needs which decodes, 0 or 1.
+
+        On a cluster it depends on the reader only, and not on what this machine has.
+        """
         device = self.settings.reader.device if self.here else self.model().device
         return int(device == "cuda" or (device == "auto" and gpus() > 0))
 
     def decodes(self, work: Callable[[Any], Work]) -> dict[str, Any]:
-        """Resources of a rule that decodes the work which ``work`` makes of its wildcards."""
+        """The resources of a rule that decodes; ``work`` says what a job decodes, from its wildcards."""
         if self.here:
             return {"gpu": self.gpu()}
-        # Not before a job asks: other rules need no reader.
+        # Functions, so that the reader's sizes are read only for a job of the rule: it may not be here yet.
         return {
             "gpu": lambda wildcards: self.gpu(),
             "mem_mb": lambda wildcards, attempt: attempt * self.model().memory_bytes(work(wildcards)) // 10**6,
@@ -40,7 +43,7 @@ class Needs:
         }
 
     def learns(self, *splits: str) -> dict[str, Any]:
-        """Resources of a rule that reads the embeddings of these splits' trajectories."""
+        """The resources of a rule that reads the embeddings of these splits' trajectories into memory."""
         if self.here:
             return {}
         trajectories = sum(self.plan.size(split).trajectories for split in splits)
@@ -48,34 +51,40 @@ class Needs:
         return {"mem_mb": lambda wildcards, attempt: attempt * shown_bytes(tokens, self.model().sizes.hidden) // 10**6}
 
     def split_work(self, split: str, points: Sequence[schema.PointSettings] | None = None) -> Work:
-        """The largest shard of a split decoded at these points, without them the trajectories of it."""
-        about = self.plan.size(split)
-        documents = -(-about.biographies // about.shards) * (len(about.evidence) if points is None else 1)
-        points = _compact(about) if points is None else points
-        return _work(documents, about.tokens[-1], FACTS[split] * self.settings.reader.max_new_tokens, points)
+        """The work of the largest shard of a split: its documents answered at ``points``, or its trajectories if None.
+
+        Only trajectories are decoded under several conditions of a document's evidence.
+        """
+        size = self.plan.size(split)
+        documents = -(-size.biographies // size.shards)  # rounded up
+        if points is None:
+            documents *= len(size.evidence)
+            points = _compact(size)
+        return _work(documents, size.tokens[-1], FACTS[split] * self.settings.reader.max_new_tokens, points)
 
     def task_work(self, name: str) -> Work:
-        """The answers to a set of tasks, or the trajectories of these."""
-        about = self.settings.tasks.sets[name]
-        kind = TASKS[about.task]
-        rows = (about.examples or kind.rows) * len(about.evidence)
-        points = self.settings.decoded(name) or _compact(about)
-        return _work(rows, about.length or self.model().positions, kind.new_tokens, points)
+        """The work of answering a set of tasks at its points or, if it has none, of decoding its trajectories."""
+        task_set = self.settings.tasks.sets[name]
+        task = TASKS[task_set.task]
+        rows = (task_set.examples or task.rows) * len(task_set.evidence)
+        points = self.settings.decoded(name) or _compact(task_set)
+        return _work(rows, task_set.length or self.model().positions, task.new_tokens, points)
 
     def retries(self, role: str) -> int:
-        """How often a stage is tried again: twice where a network may have failed; rules have none."""
+        """How often a job that asks the endpoint in a ``role`` is tried again: twice for a server, which may fail."""
         return 2 if getattr(self.settings, role).kind == "remote" else 0
 
 
-def _compact(about: schema.SplitSettings | schema.TaskSetSettings) -> list[schema.PointSettings]:
-    """The points that the trajectories of a split or set are decoded at."""
-    # A path is a budget a step, which decodes as a fixed one does.
-    budgets = [*about.budgets, *(path.budget for path in getattr(about, "paths", ()))]
+def _compact(settings: schema.SplitSettings | schema.TaskSetSettings) -> list[schema.PointSettings]:
+    """Points of fixed budgets that take as much work as the trajectories of a split or set of tasks."""
+    # A path has a budget for each step; its K_max is the largest. Only splits have paths.
+    budgets = [*settings.budgets, *(path.budget for path in getattr(settings, "paths", ()))]
     return [schema.PointSettings(method="infllm", budget=budget) for budget in budgets]
 
 
 def _work(documents: int, length: int, tokens: int, points: Sequence[schema.PointSettings]) -> Work:
-    """``tokens`` new tokens at each point, of ``documents`` documents of ``length`` tokens."""
+    """The work of decoding ``tokens`` new tokens at each point about ``documents`` documents of ``length`` tokens."""
+    # Each method without block memory reads the whole document itself.
     whole = len({point.base or point.method for point in points if not point.in_blocks})
     budgets = tuple(point.budget for point in points if point.in_blocks)
     return Work(documents, length, tokens, max(1, len(points)), whole, budgets)

@@ -1,4 +1,4 @@
-"""What a run consists of, from its config: the files that its stages leave, and what its jobs depend on.
+"""Plan a run from its config: the files that its stages read and leave, and what its jobs depend on.
 
 The Snakefile makes one :class:`Plan`, and the rules ask it. The modules next to this one have what jobs need of a
 machine (``needs.py``), the digests of the code that they run (``digests.py``), what tables are made from
@@ -32,16 +32,16 @@ SHEETS = {
 class Plan:
     """The paths of a run, the files that each stage reads and leaves, and the part of the config that each depends on.
 
-    ``config`` is the composed config, ``root`` the folder of the checkout.
+    ``config`` is the composed config, ``root`` the folder of the checkout. Raises :class:`UserError` for a faulty
+    config.
     """
 
     def __init__(self, config: Mapping[str, Any], root: Path) -> None:
-        """Raises :class:`UserError` for a faulty config."""
         self.config = config
         self.root = root
         self.settings = load(config)
         self.identity = identity(self.settings)
-        """The config without transport: what rules depend on."""
+        """The config without transport keys: what rules depend on."""
         self.out = f"results/{self.settings.run}"
         self.logs = f"logs/{self.settings.run}"
         self.benchmarks = f"{self.out}/benchmarks"
@@ -62,7 +62,7 @@ class Plan:
 
     @cached_property
     def caption(self) -> dict[str, list[Any]]:
-        """What captions say of a run; the role that decided is added to it."""
+        """The part of the config that every table's caption depends on; a table adds the endpoint that decided it."""
         settings = self.settings
         return {
             "reader": [settings.reader.name, settings.reader.path],
@@ -73,9 +73,9 @@ class Plan:
 
     @cached_property
     def readers(self) -> dict[str, dict[str, Any]]:
-        """The reader's settings that decoding of each kind depends on."""
-        shared = {k: v for k, v in self.identity["reader"].items() if k not in ("positions", "methods")}
-        # Decoding from block memory does not heed the reader's positions.
+        """The reader's settings that decoding of each kind (:data:`KINDS`) depends on."""
+        shared = {key: value for key, value in self.identity["reader"].items() if key not in ("positions", "methods")}
+        # Decoding from block memory does not depend on the reader's positions.
         return {"blocks": shared, "methods": shared | {"positions": self.settings.reader.positions}}
 
     @property
@@ -84,10 +84,10 @@ class Plan:
         return self.readers["blocks"]
 
     def size(self, split: str) -> schema.SplitSettings:
-        """How much is made of a split."""
+        """The scale's settings of a split: how much of it is made."""
         return getattr(self.settings.scale, split)
 
-    # Files that are there before the run; of missing ones the checks before the first job say so
+    # Files that exist before the run; the checks before the first job say which are missing
 
     @cached_property
     def reader_files(self) -> list[str]:
@@ -110,26 +110,35 @@ class Plan:
         return there(self.settings.scale.test.people)
 
     def classifier_files(self, points: Iterable[schema.OperatingPoint]) -> list[str]:
-        """The files of LLMLingua-2's classifier, for points of which one has the method; none if it is no folder."""
+        """The files of LLMLingua-2's classifier, if one of the ``points`` uses it and it is a folder here."""
         classifier = self.settings.settings_of("llmlingua2").get("model")
-        return _model_files(classifier) if classifier and "llmlingua2" in self.methods_of(points) else []
+        if not classifier or "llmlingua2" not in self.methods_of(points):
+            return []
+        return _model_files(classifier)
 
     @cached_property
     def inputs(self) -> list[str]:
-        """Every file that the run takes from outside, but those of benchmarks and of detectors that are taken."""
+        """The files that a run takes from outside: the reader's, corpus, people, a classifier, and people's sheets.
+
+        Those of benchmarks, and of detectors that are taken, are not among them (:meth:`outside`).
+        """
         classifier = self.classifier_files(self.settings.operating.values())
         return [*self.reader_files, *self.corpus_files, *self.people_files, *classifier, *there(*SHEETS.values())]
 
     def outside(self) -> list[str]:
-        """Every file that the run takes from outside, those of benchmarks and of taken detectors among them."""
-        learned = (name for detector in self.settings.detectors.values() for name in detector.sets)
-        sets = dict.fromkeys([*self.settings.asked, *learned])
+        """Every file that the run takes from outside: :attr:`inputs`, benchmarks, and detectors that are taken."""
+        sets = dict.fromkeys(self.settings.asked)
+        for detector in self.settings.detectors.values():
+            sets.update(dict.fromkeys(detector.sets))
         benchmarks = [path for name in sets for path in self.task_files(name)]
-        detectors = [path for name in self.taken for path in self.detectors[name]]
+        detectors = [path for variant in self.taken for path in self.detectors[variant]]
         return [*self.inputs, *benchmarks, *detectors]
 
     def check_there(self) -> None:
-        """Refuse a path that a run is made from and that does not exist; a dry run looks at nothing else."""
+        """Raise :class:`UserError` if a path that the user names for prose or people does not exist.
+
+        A dry run checks no other file.
+        """
         paths = {"corpus.path": self.settings.corpus.path, "scale.test.people": self.settings.scale.test.people}
         for key, path in paths.items():
             if path and not os.path.exists(path):
@@ -139,66 +148,76 @@ class Plan:
 
     @cached_property
     def points(self) -> dict[tuple[str, str], list[schema.OperatingPoint]]:
-        """The points of each split and kind, each once; without a split or kind that has none."""
+        """The points by (split, kind), each point once; a split and kind (:data:`KINDS`) without points is left out."""
         found = {}
         for split in ("validation", "test"):
-            sections = self.settings.sections(split)
-            points = {point.label: point for name in sections for point in self.settings.decoded(name)}
+            # A point may stand in several sections of the split.
+            points: dict[str, schema.OperatingPoint] = {}
+            for section in self.settings.sections(split):
+                points.update({point.label: point for point in self.settings.decoded(section)})
+            of_kinds = {
+                "blocks": [point for point in points.values() if point.in_blocks],
+                "methods": [point for point in points.values() if not point.in_blocks],
+            }
             for kind in KINDS:
-                found[split, kind] = [point for point in points.values() if point.in_blocks == (kind == "blocks")]
-        return {key: points for key, points in found.items() if points}
+                if of_kinds[kind]:
+                    found[split, kind] = of_kinds[kind]
+        return found
 
     @cached_property
     def replayed(self) -> list[schema.OperatingPoint]:
-        """The point whose single decisions are turned, if the config asks for it."""
+        """The point whose single decisions are turned, in a list; empty unless the config asks for it."""
         point = self.settings.main_point
         return [point] if point and self.settings.scale.replays else []
 
     def methods_of(self, points: Iterable[schema.OperatingPoint]) -> dict[str, dict[str, Any]]:
-        """Settings of the methods of those points that are not decoded from block memory."""
+        """The settings of the methods of those points that are not decoded from block memory, by method."""
         names = [point.base or point.method for point in points if not point.in_blocks]
         return {name: self.settings.settings_of(name) for name in names}
 
     def triggers(self, points: Iterable[schema.OperatingPoint]) -> dict[str, list[Any]]:
-        """Variant, seed and file of the detector of every point that has one, by label."""
+        """[Variant, seed, file] of the detector of every point that has one, by the point's label."""
         found = {}
         for point in points:
             if point.detected:
-                name = point.detector or self.settings.detector
-                found[point.label] = [name, point.seed, self.detectors[name][point.seed]]
+                variant = point.detector or self.settings.detector
+                found[point.label] = [variant, point.seed, self.detectors[variant][point.seed]]
         return found
 
     def trigger_files(self, points: Iterable[schema.OperatingPoint]) -> list[str]:
-        """The files of the detectors of points."""
+        """The files of the points' detectors, each once."""
         return sorted({path for _, _, path in self.triggers(points).values()})
 
     def taken_by(self, points: Iterable[schema.OperatingPoint]) -> dict[str, Any]:
-        """Settings of the detectors of points that are taken from elsewhere, by variant."""
-        named = {name for name, _, _ in self.triggers(points).values()}
-        return {name: settings for name, settings in self.taken.items() if name in named}
+        """The settings of those detectors of the points that are taken from elsewhere, by variant."""
+        used = {variant for variant, _, _ in self.triggers(points).values()}
+        return {variant: settings for variant, settings in self.taken.items() if variant in used}
 
     # Files of stages
 
     def shards(self, pattern: str, split: str) -> list[str]:
-        """The files of a pattern, a shard of the split each."""
+        """The files of a ``pattern`` of paths, one for each shard of the split."""
         return [pattern.format(split=split, shard=shard) for shard in range(self.size(split).shards)]
 
     def usage(self, path: str) -> str:
-        """The file that records what an endpoint was asked for the file ``path``."""
+        """The path of the file that records which requests to an endpoint the file ``path`` took."""
         return path.replace(self.out, f"{self.out}/usage", 1)
 
     def generations(self, what: str, split: str, kind: str) -> list[str]:
-        """Files of "answers" or "traces", a shard each; none where the split has no such points."""
+        """The files of a split's "answers" or "traces" (``what``), one for each shard.
+
+        Empty if the split has no points of this kind (:data:`KINDS`).
+        """
         pattern = f"{self.out}/generations/{{split}}/{kind}/{what}-{{shard}}.parquet"
         return self.shards(pattern, split) if (split, kind) in self.points else []
 
     def judged(self, *splits: str, kinds: Sequence[str] = KINDS) -> list[str]:
-        """Scores of splits."""
+        """The files of the scores of these splits' answers, of these kinds."""
         wanted = [(split, kind) for split in splits for kind in kinds]
         return [f"{self.scores}/{split}/{kind}.parquet" for split, kind in wanted if (split, kind) in self.points]
 
     def labelled(self, split: str) -> list[str]:
-        """Labels of the tokens along UT-ACA's answers."""
+        """The file of the labels of the tokens in UT-ACA's answers, in a list; empty if the split has none of these."""
         return [f"{self.labels}/traces/{split}.parquet"] if self.settings.tried(split) else []
 
     # Detectors
@@ -210,65 +229,69 @@ class Plan:
 
     @cached_property
     def detectors(self) -> dict[str, list[str]]:
-        """Every seed of each variant; of one that is taken, where it is taken from."""
+        """The files of each variant of the detector, one for each seed; those of one that is taken lie elsewhere."""
         found = {}
-        for name, about in self.settings.detectors.items():
-            folder = about.taken or f"{self.out}/detectors/{name}"
-            found[name] = [f"{folder}/seed{n}/model.safetensors" for n in self.detector_seeds]
+        for variant, settings in self.settings.detectors.items():
+            folder = settings.taken or f"{self.out}/detectors/{variant}"
+            found[variant] = [f"{folder}/seed{n}/model.safetensors" for n in self.detector_seeds]
         return found
 
     @cached_property
     def taken(self) -> dict[str, Any]:
-        """Settings of the detectors that are taken from elsewhere, by variant."""
-        return {name: self.identity["detectors"][name] for name, x in self.settings.detectors.items() if x.taken}
+        """The settings of the detectors that are taken from elsewhere and not trained, by variant."""
+        variants = [variant for variant, settings in self.settings.detectors.items() if settings.taken]
+        return {variant: self.identity["detectors"][variant] for variant in variants}
 
     def lessons(self, variant: str) -> dict[str, list[str]]:
-        """What a variant is trained on, by the names under which its training knows them.
+        """The files that a variant is trained on, by the names of the training's inputs.
 
-        That is the trajectories of the biographies and of sets of tasks, the examples that the latter answer, labels
+        They are the trajectories of the biographies and of sets of tasks, the examples that the latter answer, labels
         unless the variant learns from the expanded pass, and the detectors, one a seed, that its training starts from.
         """
         detector = self.settings.detectors[variant]
-        judged_ones = detector.label == "judged"
+        needs_labels = detector.label == "judged"
         splits = ("train", "validation") if detector.mixed or not detector.sets else ()
         sets = detector.sets
         return {
             **{split: self.shards(self.trajectories, split) for split in splits},
-            **{f"{split}_labels": [f"{self.labels}/{split}.parquet"] for split in splits if judged_ones},
+            **{f"{split}_labels": [f"{self.labels}/{split}.parquet"] for split in splits if needs_labels},
             "tasks": [f"{self.out}/tasks/{name}/trajectories.parquet" for name in sets],
             "examples": [f"{self.out}/tasks/{name}/examples.parquet" for name in sets],
-            "task_labels": [f"{self.labels}/tasks/{name}.parquet" for name in sets if judged_ones],
+            "task_labels": [f"{self.labels}/tasks/{name}.parquet" for name in sets if needs_labels],
             "start": self.detectors[detector.start] if detector.start else [],
         }
 
     # Sets of tasks
 
     def task(self, name: str) -> dict[str, Any]:
-        """What the rows of a set depend on of its settings."""
-        about = self.identity["tasks"]["sets"][name]
-        return {key: value for key, value in about.items() if key not in ("block_size", "budgets")}
+        """The settings of a set that its rows depend on."""
+        settings = self.identity["tasks"]["sets"][name]
+        return {key: value for key, value in settings.items() if key not in ("block_size", "budgets")}
 
     def declared(self, name: str) -> Any:
-        """What the list of tasks (rows.yaml) has of a set's task; the code of the other tasks says everything."""
+        """The entry of a set's task in the list of tasks (``rows.yaml``); empty for a task with code of its own."""
         return DECLARED.get(self.settings.tasks.sets[name].task, {})
 
     def task_files(self, name: str) -> list[str]:
-        """The files that a set is made from, those that are there."""
+        """Those of the files that a set is made from that exist."""
         return there(*map(str, paths_of(self.settings.tasks.sets[name], self.settings.tasks.path).values()))
 
     def task_corpus(self, name: str) -> list[str]:
-        """The corpus where a set's documents are padded with it."""
-        about = self.settings.tasks.sets[name]
-        return [f"{self.out}/corpus.parquet"] if about.length and TASKS[about.task].padded else []
+        """The file of the run's corpus, in a list, if the documents of a set are padded with it; else empty."""
+        settings = self.settings.tasks.sets[name]
+        is_padded = settings.length and TASKS[settings.task].padded
+        return [f"{self.out}/corpus.parquet"] if is_padded else []
 
     def task_reader(self, name: str) -> dict[str, Any]:
-        """The reader's settings for a set."""
-        block = self.settings.tasks.sets[name].block_size
+        """The reader's settings under which a set is answered; the set may have a block size of its own."""
+        block_size = self.settings.tasks.sets[name].block_size
         reader = self.readers["methods"]
-        return reader | ({"memory": reader["memory"] | {"block_size": block}} if block else {})
+        if not block_size:
+            return reader
+        return reader | {"memory": reader["memory"] | {"block_size": block_size}}
 
     def task_outputs(self, what: str) -> list[str]:
-        """A file of every set that is asked."""
+        """The file called ``what`` (as "scores") of every set that is asked."""
         return [f"{self.out}/tasks/{name}/{what}.parquet" for name in self.settings.asked]
 
 
@@ -278,7 +301,7 @@ def there(*paths: str) -> list[str]:
 
 
 def _model_files(path: str) -> list[str]:
-    """A model's weights, config and tokenizer, if they are local or a job fetches them."""
+    """The files of a model's weights, config and tokenizer, if they are local or a job fetches them."""
     if gguf.is_gguf(path):
         return [path] if os.path.isfile(path) or public.is_made(path) else []
-    return [str(x) for x in sorted(Path(path).glob("*")) if x.suffix in {".json", ".jinja", ".safetensors"}]
+    return [str(file) for file in sorted(Path(path).glob("*")) if file.suffix in {".json", ".jinja", ".safetensors"}]

@@ -1,4 +1,4 @@
-"""Tables, figures and pages of a run: which there are, and what each is made from and depends on."""
+"""Plan the tables, figures and pages of a run: which there are, and what each is made from and depends on."""
 
 from dataclasses import asdict
 from functools import cached_property
@@ -11,7 +11,7 @@ from workflow.plan import SHEETS, Plan, there
 
 
 class Reporting:
-    """What is shown of a run."""
+    """The tables, figures and pages of a run: their paths, the files that they are made from, and their settings."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -23,21 +23,21 @@ class Reporting:
     @cached_property
     def results(self) -> list[str]:
         """Every file of the tables and figures."""
-        return [
-            f"{self.plan.out}/{entry.kind}s/{name}.{ending}"
-            for name, entry in self.tables.items()
-            for ending in ENDINGS[entry.kind]
-        ]
+        paths = []
+        for name, entry in self.tables.items():
+            for ending in ENDINGS[entry.kind]:
+                paths.append(f"{self.plan.out}/{entry.kind}s/{name}.{ending}")
+        return paths
 
     @cached_property
     def views(self) -> dict[str, str]:
-        """The page of each split that shows its answers token by token."""
+        """The page that shows answers token by token, by split; only splits with points in block memory have one."""
         splits = [split for split in ("test", "validation") if (split, "blocks") in self.plan.points]
         return {split: f"{self.plan.out}/traces/{split}.html" for split in splits}
 
     @cached_property
     def links(self) -> dict[str, str]:
-        """All pages that the report links, by their titles."""
+        """The paths of all pages that the report links, by their titles."""
         pages = {f"Answers of the {split} split, token by token": path for split, path in self.views.items()}
         pages["Labels, to review"] = f"{self.plan.labels}/review.html"
         if self.plan.judged("test"):
@@ -45,42 +45,48 @@ class Reporting:
         return pages
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What a table or figure depends on, apart from files and code: its entry and a part of the config."""
-        plan, entry = self.plan, ENTRIES[name]
+        """What a table or figure depends on besides files and code: its entry and a part of the config."""
+        plan = self.plan
+        entry = ENTRIES[name]
         theme = entry.theme
-        keys = {
+        keys_of_themes = {
             "detection": ("labeller", "detectors", "detector"),
             "data": ("writer", "detectors", "detector"),
             "judging": ROLES,
             "resources": (),
         }
-        parts = keys.get(theme, ("judge", "detector", "points", "decode", "plan"))
-        # Which points such a table shows, and what they are called.
-        if theme in ("detection", "judging") and {"test_answers", "judged", "trace_labels"} & {*entry.files}:
-            parts = (*parts, "detector", "points", "decode")
-        settings = {key: plan.identity[key] for key in parts}
+        keys = keys_of_themes.get(theme, ("judge", "detector", "points", "decode", "plan"))
+        shows_points = {"test_answers", "judged", "trace_labels"} & {*entry.files}
+        if theme in ("detection", "judging") and shows_points:
+            # They decide which points the table shows, and what these are called.
+            keys = (*keys, "detector", "points", "decode")
+        settings = {key: plan.identity[key] for key in keys}
         if theme == "judging":
-            roles = [getattr(plan.settings, role) for role in ROLES]
-            settings |= {"prices": [[x.prompt_price, x.completion_price] for x in roles]}
+            # Prices are transport keys, which the identity lacks; the table of endpoints shows costs.
+            endpoints = [getattr(plan.settings, role) for role in ROLES]
+            settings["prices"] = [[endpoint.prompt_price, endpoint.completion_price] for endpoint in endpoints]
         if entry.when == "bars":
-            settings |= {"bars": [asdict(bar) for bar in plan.settings.reader.bars]}
+            settings["bars"] = [asdict(bar) for bar in plan.settings.reader.bars]
         return plan.caption | settings | {"entry": asdict(entry)}
 
     def groups(self) -> dict[str, list[str]]:
-        """The files that tables may be made from, by the names that their makers know them by."""
+        """All files that tables may be made from, by the names that ``files`` of a table's declaration may have."""
         plan = self.plan
         splits = [split for split in ("validation", "test") if (split, "blocks") in plan.points]
-        traced = [path for split in splits for path in plan.labelled(split)]
+        trace_labels = [path for split in splits for path in plan.labelled(split)]
         uncorrected = [path for split in SPLITS for path in plan.shards(plan.uncorrected, split)]
-        of_tasks = dict.fromkeys(path for x in plan.settings.detectors for path in plan.lessons(x)["task_labels"])
+        # Several variants may learn from one set.
+        task_labels: dict[str, None] = {}
+        for variant in plan.settings.detectors:
+            task_labels.update(dict.fromkeys(plan.lessons(variant)["task_labels"]))
         detectors = [path for paths in plan.detectors.values() for path in paths]
         replay_scores = [plan.replay_scores] if plan.replayed else []
         curve = "sweep" if "sweep" in self.tables else "test"
         return {
-            **{f"{x}_answers": plan.generations("answers", x, "blocks") for x in splits},
-            **{f"{x}_traces": plan.generations("traces", x, "blocks") for x in splits},
-            **{f"{x}_scores": plan.judged(x, kinds=["blocks"]) for x in splits},
-            **{f"{x}_uncorrected": plan.shards(plan.uncorrected, x) for x in SPLITS},
+            **{f"{split}_answers": plan.generations("answers", split, "blocks") for split in splits},
+            **{f"{split}_traces": plan.generations("traces", split, "blocks") for split in splits},
+            **{f"{split}_scores": plan.judged(split, kinds=["blocks"]) for split in splits},
+            **{f"{split}_uncorrected": plan.shards(plan.uncorrected, split) for split in SPLITS},
             "replays": [plan.replays] if plan.replayed else [],
             "replay_scores": replay_scores,
             "timed_answers": [plan.timed_answers] if plan.settings.timed else [],
@@ -92,7 +98,7 @@ class Reporting:
             "judged": plan.judged("test"),
             "detections": [f"{plan.out}/detections/test.parquet"],
             "detectors": detectors,
-            # In the order of their record.
+            # In the order in which the file of detections names its sources.
             "detected_from": [
                 *plan.shards(plan.trajectories, "test"),
                 f"{plan.labels}/test.parquet",
@@ -114,17 +120,18 @@ class Reporting:
             "label_sheet": there(SHEETS["labels"]),
             "score_sheet": there(SHEETS["scores"]),
             "writer_usage": [plan.usage(f"{plan.out}/biographies/test.parquet")],
-            "labeller_usage": [plan.usage(path) for path in (*uncorrected, *traced, *of_tasks)],
+            "labeller_usage": [plan.usage(path) for path in (*uncorrected, *trace_labels, *task_labels)],
             "judge_usage": [plan.usage(path) for path in (*plan.judged(*splits), *replay_scores)],
         }
 
     def made_from(self, table: str) -> dict[str, list[str]]:
-        """The files that a table is made from, by name; none under a name that the run has no such files for."""
+        """The files that a table is made from, by the names in its declaration; an empty list if the run has none."""
         groups = self.groups()
         return {name: groups.get(name, []) for name in ENTRIES[table].files}
 
     def check_tables(self) -> None:
-        """Refuse a table that is declared with files which there are none of under any config."""
+        """Raise :class:`UserError` if a table is declared with a name of files that no config knows."""
+        # A run without points on a split does not have that split's names among its groups.
         splits = {f"{split}_{what}" for split in ("validation", "test") for what in ("answers", "traces", "scores")}
         names = splits | self.groups().keys()
         for table, entry in self.tables.items():

@@ -1,4 +1,4 @@
-"""The targets that a command may name: stages, files and tables; refusals of others."""
+"""Check the targets of a command: stages, files and tables; any other target is refused."""
 
 import difflib
 import os
@@ -14,7 +14,7 @@ from workflow.reporting import Reporting
 
 
 class Targets:
-    """The targets of a run."""
+    """The targets that a command may name for a run."""
 
     def __init__(self, reporting: Reporting) -> None:
         self.reporting = reporting
@@ -35,12 +35,13 @@ class Targets:
             "results/tables": [plan.report],
             "results/tables/": [plan.report],
         }
-        """The files that the name of a stage stands for, and those of ``results/tables``."""
+        """The files that each name of a stage, or ``results/tables``, stands for."""
 
     def check_names(self, targets: Iterable[str], rules: Collection[str]) -> None:
-        """Refuse a target that is neither the name of a rule, nor a file, with the names of stages."""
+        """Raise :class:`UserError` if a target is neither a file nor one of the ``rules``; it lists the stages."""
         for target in targets:
-            if target not in rules and not re.search(r"[/.]", target):
+            is_file = re.search(r"[/.]", target)
+            if target not in rules and not is_file:
                 stages = {name for name in self.stages if "/" not in name}
                 known = sorted(stages | {"corpus", "readers", "tables"})
                 near = difflib.get_close_matches(target, known, n=1)
@@ -49,16 +50,17 @@ class Targets:
                 raise UserError(f"there is no target {target}; {hint}")
 
     def check(self, targets: Iterable[str]) -> None:
-        """Refuse a target that is a table which the config does not make, or that is of another run."""
+        """Raise :class:`UserError` if a target is a table that the config does not make, or is of another run."""
         for target in targets:
             self._check_table(target)
             self._check_run(target)
 
     def _check_table(self, target: str) -> None:
-        found = re.match(rf"{re.escape(self.plan.out)}/(?:tables|figures)/([^/.]+)\.\w+", target)
-        if not found:
+        """Raise :class:`UserError` if a target is a table or figure of the run that the config does not make."""
+        match = re.match(rf"{re.escape(self.plan.out)}/(?:tables|figures)/([^/.]+)\.\w+", target)
+        if not match:
             return
-        name = found[1]
+        name = match[1]
         if name not in ENTRIES:
             near = difflib.get_close_matches(name, ENTRIES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"tables are {', '.join(sorted(ENTRIES))}."
@@ -71,17 +73,22 @@ class Targets:
             raise UserError(f"{target} needs {when.needs}: {command if option else 'name them under decode'}")
 
     def _check_run(self, target: str) -> None:
-        found = re.match(r"results/(?:tables/([^/{]+)\.html|([^/{]+)/)", target)
-        run, own = found and (found[1] or found[2]), self.plan.settings.run
-        if run and run not in (own, *SHARED_FOLDERS):
+        """Raise :class:`UserError` if a target is a file of another run, by its path."""
+        match = re.match(r"results/(?:tables/([^/{]+)\.html|([^/{]+)/)", target)
+        if not match:
+            return
+        run = match[1] or match[2]
+        own_run = self.plan.settings.run
+        if run not in (own_run, *SHARED_FOLDERS):
             saved = f"results/{run}/run.yaml"
             add = f"add --configfile {saved}" if Path(saved).is_file() else "correct one of them (--config run=NAME)"
-            raise UserError(f"{target} belongs to run {run}, but the config is that of run {own}; {add}")
+            raise UserError(f"{target} belongs to run {run}, but the config is that of run {own_run}; {add}")
 
     def where(self, targets: Sequence[str]) -> str:
-        """Where the files of targets are, in a sentence; "" if no target names a file that is made."""
-        named = [path for target in targets for path in self.stages.get(target, [target])]
-        files = [path for path in named if os.path.isfile(path)]
+        """A sentence on where the files of the targets are; "" if none of them exists."""
+        files: list[str] = []
+        for target in targets:
+            files += [path for path in self.stages.get(target, [target]) if os.path.isfile(path)]
         if not files:
             return ""
         more = f" and {len(files) - 1} more in {os.path.commonpath(files)}" if len(files) > 1 else ""

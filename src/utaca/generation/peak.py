@@ -15,7 +15,7 @@ _STATUS = Path("/proc/self/status")
 
 
 class PeakMemory:
-    """Context manager; ``bytes`` holds the peak once the block has ended.
+    """Context manager that measures the peak memory of its block; afterwards, ``bytes`` holds it.
 
     On a CPU this is the peak resident size of the process: since the block began if the system allows a reset (Linux),
     else since the process began.
@@ -30,6 +30,7 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
+            # Linux: "5" resets the process's peak resident size (VmHWM).
             with suppress(OSError):
                 _CLEAR.write_text("5")
         return self
@@ -38,8 +39,15 @@ class PeakMemory:
         if self._cuda:
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()
-        elif line := re.search(r"VmHWM:\s*(\d+)", _STATUS.read_text() if _STATUS.is_file() else ""):
-            self.bytes = int(line[1]) * 1024
         else:
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            self.bytes = peak if sys.platform == "darwin" else peak * 1024
+            self.bytes = _peak_resident_bytes()
+
+
+def _peak_resident_bytes() -> int:
+    """Peak resident size of the process: on Linux since the last reset, else since the process began."""
+    status = _STATUS.read_text() if _STATUS.is_file() else ""
+    if line := re.search(r"VmHWM:\s*(\d+)", status):
+        return int(line[1]) * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # In bytes on macOS, in KiB elsewhere.
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,9 +1,12 @@
-"""All operating points of a document, by any methods."""
+"""Decode answers at all operating points, by any methods.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+An operating point is a method under one setting. A document is read once for all points that can share the reading.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from itertools import chain, groupby
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -28,7 +31,8 @@ from utaca.trace import Generation, NotFiniteError, Token
 TOGETHER = 32
 """Most answers that share passes, be they about one document or about several."""
 SHORT = 1 << 17
-"""Most characters, in total, of documents whose answers to several questions share passes."""
+"""Most characters, in total, of the documents in a group whose answers share passes; a longer document forms a group of
+its own, and then only answers to one question share passes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,10 @@ class PointDetector:
 
 
 class Prepared(NamedTuple):
-    """What answers are decoded with: the reader, the points, and the method and detector of each by its label."""
+    """What answers are decoded with: the reader, the points, and each point's method and detector by its label.
+
+    A point without a detector is not in ``detectors``.
+    """
 
     reader: Reader
     points: list[OperatingPoint]
@@ -59,24 +66,25 @@ def prepare(
 ) -> Prepared:
     """Load what a stage decodes with, from plain values of the config.
 
-    ``reader`` and ``points`` are their settings, ``methods`` those of methods, ``triggers`` variant, seed and file of
-    the detector of each point that has one, by label; ``taken`` the settings of those variants that the run takes from
-    elsewhere. Raises :class:`UserError` if a setting is wrong, or if a detector is none for this reader or differs
-    from the config.
+    ``reader``, ``points`` and ``methods`` are the settings of the config's sections. ``triggers`` has, by label of the
+    point, the variant, seed and file of each detector. ``taken`` has, by variant, the settings of the detectors that
+    the run does not train but takes from elsewhere. Raises :class:`UserError` if a setting is wrong, or if a detector
+    was trained for another reader or with other settings than the config's.
     """
     loaded = load(build(schema.ReaderSettings, reader, "reader"))
-    origin = Origin(loaded.settings.name, loaded.identity)
     built = [build(OperatingPoint, point) for point in points]
-    detectors = {
-        label: PointDetector(load_for(origin, path, taken.get(variant)), fingerprint("", [path]), variant, seed)
-        for label, (variant, seed, path) in triggers.items()
-    }
-    return Prepared(loaded, built, {point.label: method_of(point, methods) for point in built}, detectors)
+    origin = Origin(loaded.settings.name, loaded.identity)
+    detectors = {}
+    for label, (variant, seed, path) in triggers.items():
+        detector = load_for(origin, path, taken.get(variant))
+        detectors[label] = PointDetector(detector, fingerprint("", [path]), variant, seed)
+    methods_by_label = {point.label: method_of(point, methods) for point in built}
+    return Prepared(loaded, built, methods_by_label, detectors)
 
 
 @dataclass
 class Decoded:
-    """Answers and traces (schemas of the same names) by label of the operating point."""
+    """Answers and traces by label of the operating point, as tables of schemas "answers" and "traces"."""
 
     answers: dict[str, pa.Table] = field(default_factory=dict)
     traces: dict[str, pa.Table] = field(default_factory=dict)
@@ -92,97 +100,98 @@ def decode_points(
     saved: SavedDocuments | None = None,
     codes: Mapping[str, str] | None = None,
 ) -> Decoded:
-    """Answers and traces of every point.
+    """Answer every question at every point; return the answers and their traces.
 
-    ``split`` names the split or set of tasks. Methods that can share a reading of a document follow each other,
-    and so do questions about one document if they are adjacent in ``asked``. With ``together``, points that allow it
-    share passes (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an earlier
-    stage has ``saved`` are not read again. ``codes`` are digests, by label, of the code that a point has to itself; if
-    one changes, the journal's answers at that point do not count.
+    A document is read once for all methods that can share the reading, and once for all questions about it that are
+    adjacent in ``asked``. ``split`` names the split or set of tasks, in the rows. With ``together``, points that allow
+    it share passes (:func:`utaca.generation.answers.answer_together`) and are journaled as one. Documents that an
+    earlier stage has ``saved`` are not read again. ``codes`` are digests, by label, of the code that only this point
+    runs; if one changes, the journal's answers at that point do not count.
 
     If memory does not suffice for an answer, or if its method lacks something (:meth:`Method.missing`) or cannot handle
     the reader or the document, the answer is a row without tokens, whose ``finish`` gives the reason. For points in
     block memory, a lack of memory for shared passes or an unsuitable document raises :class:`UserError` instead.
     """
-    reader, points, methods, detectors = prepared
-    reading = {label: shared_reading(method.base, reader) for label, method in methods.items()}
-    readings = list(dict.fromkeys(reading.values()))
-    codes = codes or {}
-    setups = [
-        _Setup(point, methods[point.label], detectors.get(point.label), codes.get(point.label, "")) for point in points
-    ]
-    setups.sort(key=lambda setup: readings.index(reading[setup.point.label]))
-    answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in points}
-    documents = [list(group) for _, group in groupby(asked, key=lambda one: one.text)]
+    setups = _setups(prepared, codes or {})
+    sharing = [setup for setup in setups if together and setup.point.together]
+    answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in prepared.points}
+    documents = [list(questions) for _, questions in groupby(asked, key=lambda one: one.text)]
     bar = progress(total=len(documents), unit="document", desc=f"answers, {split}")
-    for group in side_by_side(documents, len(points) if together else 0):
-        questions = []
+    for group in side_by_side(documents, len(setups) if together else 0):
+        journaled = []
         for document in group:
-            answers = Answers(reader, document[0].text, saved)
-            questions.append([_Journaled(one, answers, journal, split) for one in document])
-        shared = [setup for setup in setups if together and setup.point.together]
-        for _, of_reading in groupby(shared, key=lambda setup: reading[setup.point.label]):
-            together_now = list(of_reading)
-            every = list(chain(*questions))
-            # Each answer about a long document holds a long window, so only answers to one question share passes.
-            size = max(1, TOGETHER // len(together_now)) if len(every[0].asked.text) <= SHORT else 1
-            for first in range(0, len(every), size):
-                _answer_together(every[first : first + size], together_now)
-        for document in questions:
+            answers = Answers(prepared.reader, document[0].text, saved)
+            journaled.append([_Journaled(question, answers, journal, split) for question in document])
+        _share_passes(journaled, sharing)
+        for questions in journaled:
             for setup in setups:
-                answered[setup.point.label] += [one.answer(setup) for one in document]
+                answered[setup.point.label] += [question.answer(setup) for question in questions]
         bar.update(len(group))
     bar.close()
-    tables = {label: [pa.concat_tables(x) for x in zip(*pairs, strict=True)] for label, pairs in answered.items()}
-    return Decoded(*({label: pair[which] for label, pair in tables.items()} for which in (0, 1)))
+    return Decoded(
+        answers={label: pa.concat_tables([answer for answer, _ in pairs]) for label, pairs in answered.items()},
+        traces={label: pa.concat_tables([trace for _, trace in pairs]) for label, pairs in answered.items()},
+    )
 
 
-def side_by_side(documents: Sequence[list[Asked]], points: int) -> Iterator[list[list[Asked]]]:
-    """Group documents: single ones, or at most :data:`TOGETHER` answers and :data:`SHORT` characters per group."""
+def side_by_side(documents: Sequence[list[Asked]], answers_each: int) -> Iterator[list[list[Asked]]]:
+    """Group documents (each a list of its questions) whose answers may share passes.
+
+    A group has at most :data:`TOGETHER` answers and :data:`SHORT` characters; a document that exceeds a limit is the
+    only one in its group. ``answers_each`` counts the answers to each question; with 0, documents are not grouped.
+    """
     group: list[list[Asked]] = []
-    answers = characters = 0
+    answers = 0
+    characters = 0
     for document in documents:
-        more = len(document) * points
-        longer = len(document[0].text)
-        if group and (not points or answers + more > TOGETHER or characters + longer > SHORT):
+        more_answers = len(document) * answers_each
+        more_characters = len(document[0].text)
+        full = answers + more_answers > TOGETHER or characters + more_characters > SHORT
+        if group and (full or not answers_each):
             yield group
             group = []
             answers = 0
             characters = 0
         group.append(document)
-        answers = answers + more
-        characters = characters + longer
+        answers += more_answers
+        characters += more_characters
     if group:
         yield group
 
 
 _JOURNALED = SCHEMAS["answers"].append(pa.field("trace", pa.list_(pa.struct(SCHEMAS["traces"]))))
-"""Schema of an answer in a journal: its row, with the rows of its trace."""
+"""Schema of an answer in a journal: its row of "answers", with its rows of "traces" as a list in a further column."""
 _COLUMNS = digest(str(_JOURNALED))
-"""A journal may be older than the schema: answers of other columns are decoded again."""
+"""Digest of that schema. It is part of a journaled answer's key, so answers of an older schema are decoded again."""
 
 
 @dataclass(frozen=True)
 class _Setup:
-    """An operating point, the method and detector that answer at it, and the digest of their code."""
+    """What answers at an operating point: its method, its detector, and the digest of the code that only it runs.
+
+    Setups with equal ``reading`` (:func:`shared_reading`) can share one reading of a document.
+    """
 
     point: OperatingPoint
     method: Method | Adaptive
     detector: PointDetector | None
     code: str
+    reading: Hashable
 
     @property
     def identity(self) -> str:
+        """Digests of all that the setup's answers depend on, besides the reader and the question."""
         # The names of points and detectors do not affect an answer.
-        identity = fingerprint(digest(repr(self.method) + self.code), self.method.base.files())
-        return f"{identity}/{self.detector.digest if self.detector else ''}"
+        method = fingerprint(digest(repr(self.method) + self.code), self.method.base.files())
+        detector = self.detector.digest if self.detector else ""
+        return f"{method}/{detector}"
 
     @property
     def loaded_detector(self) -> Detector | None:
-        return self.detector and self.detector.detector
+        return self.detector.detector if self.detector else None
 
     def lacking(self, reader: Reader) -> str:
-        """What the method needs and this machine lacks, or why it cannot work with the reader; "" if it can run."""
+        """Why the method cannot run: what this machine lacks, or why this reader does not suit; "" if it can run."""
         try:
             if not (lacking := self.method.base.missing()):
                 self.method.base.check(reader)
@@ -191,41 +200,70 @@ class _Setup:
         return lacking
 
     def forgives(self, error: UserError) -> bool:
-        """Whether ``error`` only means that the method cannot handle a document, such as one far above the budget."""
+        """Whether ``error``, raised by an answer, becomes a row that says so and does not end the run.
+
+        It does for other methods than block memory, which may be unable to handle a document, such as one far above
+        the budget. Values that are not finite end the run under any method.
+        """
         return not self.point.in_blocks and not isinstance(error, NotFiniteError)
 
 
+def _setups(prepared: Prepared, codes: Mapping[str, str]) -> list[_Setup]:
+    """The setup of each point; ``codes`` are its code's digests, by label.
+
+    Points of one reading are side by side, readings in the order of their first point.
+    """
+    setups = []
+    for point in prepared.points:
+        method = prepared.methods[point.label]
+        reading = shared_reading(method.base, prepared.reader)
+        detector = prepared.detectors.get(point.label)
+        setups.append(_Setup(point, method, detector, codes.get(point.label, ""), reading))
+    order = list(dict.fromkeys(setup.reading for setup in setups))
+    return sorted(setups, key=lambda setup: order.index(setup.reading))
+
+
 class _Journaled:
-    """Journaled answers to one question; the document is read for the first answer that the journal lacks."""
+    """One question and its answers, each from the journal or, if that lacks it, decoded and journaled.
+
+    The document is read for the first answer that the journal lacks. ``shared`` has, by label of the point, the answers
+    that were decoded in shared passes (:func:`_answer_together` fills it), each as a journal's row.
+    """
 
     def __init__(self, asked: Asked, answers: Answers, journal: Journal, split: str) -> None:
         self.asked = asked
         self.answers = answers
         self.journal = journal
         self.split = split
-        self.what = f"{_COLUMNS}/{asked.document}/{digest(asked)}"
-        self.together: dict[str, pa.Table] = {}
+        self.key = f"{_COLUMNS}/{asked.document}/{digest(asked)}"
+        self.shared: dict[str, pa.Table] = {}
 
     def answer(self, setup: _Setup) -> tuple[pa.Table, pa.Table]:
-        """The answer (schema "answers", one row), named after the point and its detector, and its trace ("traces")."""
-        point = setup.point
-        detector = setup.detector
-        row = self.together.get(point.label)
-        if row is None and (lacking := setup.lacking(self.answers.reader)):
-            # This row is not journaled, because what is missing now may be installed next time.
-            row = self.table([(_not_run(lacking), point)])
-        elif row is None:
-            # Memory that does not suffice now may suffice next time, too.
-            item = f"row/{setup.identity}/{self.what}"
-            row = self.journal.table(item, partial(self._decode, setup), failed="memory")
+        """Return the answer at a point (schema "answers", one row) and its trace (schema "traces").
+
+        Both are labelled with the point's name and its detector's, which the journal leaves open.
+        """
+        row = self._row(setup)
+        # The column has a list of structs: the first step flattens the list, the second the structs into columns.
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
-        about: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
-        if detector:
-            about |= {"detector": detector.variant, "seed": detector.seed}
-        return _with_columns(row.drop_columns("trace"), **about), _with_columns(trace, point=point.label)
+        point = setup.point
+        names: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
+        if setup.detector:
+            names |= {"detector": setup.detector.variant, "seed": setup.detector.seed}
+        return _with_columns(row.drop_columns("trace"), **names), _with_columns(trace, point=point.label)
+
+    def _row(self, setup: _Setup) -> pa.Table:
+        """The answer at a point as a journal's row: from shared passes, not run, from the journal, or decoded now."""
+        if setup.point.label in self.shared:
+            return self.shared[setup.point.label]
+        if lacking := setup.lacking(self.answers.reader):
+            # This row is not journaled, because what is missing now may be installed next time.
+            return self.table([(_not_run(lacking), setup.point)])
+        # Memory that does not suffice now may suffice next time, too.
+        return self.journal.table(f"row/{setup.identity}/{self.key}", partial(self._decode, setup), failed="memory")
 
     def _decode(self, setup: _Setup) -> pa.Table:
-        """Decode the answer; if the method cannot handle the document, the row says why it was not run."""
+        """Decode the answer at a point; if the method cannot handle the document, the row says why it was not run."""
         asked = self.asked
         try:
             answer = self.answers.answer(
@@ -238,10 +276,11 @@ class _Journaled:
         return self.table([(answer, setup.point)])
 
     def table(self, answers: Iterable[tuple[Answer, OperatingPoint]]) -> pa.Table:
-        """Answers to the question as the journal holds them."""
-        return pa.Table.from_pylist([self._row(*one) for one in answers], _JOURNALED)
+        """Answers to the question, each with its point, as rows of a journal."""
+        return pa.Table.from_pylist([self._fields(answer, point) for answer, point in answers], _JOURNALED)
 
-    def _row(self, answer: Answer, point: OperatingPoint) -> dict[str, Any]:
+    def _fields(self, answer: Answer, point: OperatingPoint) -> dict[str, Any]:
+        """The fields of a journal's row; those that name the point, the split and the detector stay empty."""
         generation = answer.generation
         return {
             "document": self.asked.document,
@@ -273,42 +312,65 @@ class _Journaled:
 
 
 def _trigger_of(point: OperatingPoint) -> str:
-    """The text of a point's trigger; "detector" whatever its name, "" without a trigger."""
+    """The trigger as a row says it: "detector" for any detector, "" for a point without a trigger, else its text."""
     if not point.adaptive:
         return ""
     return "detector" if point.detected else str(point.trigger)
 
 
-def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:
-    """Answer ``questions`` at points of one kind of reading in shared passes, unless the journal holds all answers.
+def _share_passes(journaled: Sequence[Sequence[_Journaled]], sharing: Sequence[_Setup]) -> None:
+    """Answer the questions about a group of documents at the points that share passes.
 
-    :meth:`_Journaled.answer` finds the answers. Rounding depends on what shares passes, so all points of a question are
-    journaled as one, and if the journal lacks one question, all ``questions`` are decoded again.
+    ``journaled`` has a list of questions for each document of a group of :func:`side_by_side`. ``sharing`` are these
+    points' setups, those of one reading side by side. The answers are put where :meth:`_Journaled.answer` finds them.
     """
-    new = [setup for setup in setups if not setup.lacking(questions[0].answers.reader)]
-    if not new:
-        return
-    wanted = [(one.answers, one.asked, setup.method, setup.loaded_detector) for one in questions for setup in new]
-    decoded = cache(lambda: answer_together(wanted))
-    points = [setup.point for setup in new]
-    identity = digest([setup.identity for setup in new])
-    for place, one in enumerate(questions):
+    questions = [question for document in journaled for question in document]
+    # A long document is the only one of its group.
+    long = len(questions[0].asked.text) > SHORT
+    for _, of_reading in groupby(sharing, key=lambda setup: setup.reading):
+        setups = list(of_reading)
+        # Each answer about a long document holds a long window, so only answers to one question share passes.
+        questions_at_once = 1 if long else max(1, TOGETHER // len(setups))
+        for first in range(0, len(questions), questions_at_once):
+            _answer_together(questions[first : first + questions_at_once], setups)
 
-        def make(one: _Journaled = one, first: int = place * len(new)) -> pa.Table:
-            return one.table(zip(decoded()[first : first + len(new)], points, strict=True))
+
+def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) -> None:
+    """Answer ``questions`` at points of one reading in shared passes, unless the journal holds all of the answers.
+
+    Puts the answers into ``question.shared``, where :meth:`_Journaled.answer` finds them. Rounding depends on what
+    shares passes, so all points of a question are journaled as one, and if the journal lacks one question, all
+    ``questions`` are decoded again.
+    """
+    able = [setup for setup in setups if not setup.lacking(questions[0].answers.reader)]
+    if not able:
+        return
+    wanted = [
+        (question.answers, question.asked, setup.method, setup.loaded_detector)
+        for question in questions
+        for setup in able
+    ]
+    decoded = cache(lambda: answer_together(wanted))
+    points = [setup.point for setup in able]
+    identity = digest([setup.identity for setup in able])
+    for place, question in enumerate(questions):
+
+        def make(question: _Journaled = question, first: int = place * len(able)) -> pa.Table:
+            return question.table(zip(decoded()[first : first + len(able)], points, strict=True))
 
         try:
-            table = one.journal.table(f"rows/{identity}/{one.what}", make)
+            table = question.journal.table(f"rows/{identity}/{question.key}", make)
         except UserError as error:
-            if not new[0].forgives(error):
+            # Points of one reading are all in block memory, or none is.
+            if not able[0].forgives(error):
                 raise
-            # Each answer is then decoded by itself, which records what the method cannot handle.
+            # Nothing is shared. Each answer is then decoded without the others, which records what fails.
             return
-        one.together |= {point.label: table.slice(place, 1) for place, point in enumerate(points)}
+        question.shared |= {point.label: table.slice(row, 1) for row, point in enumerate(points)}
 
 
 def _not_run(why: str) -> Answer:
-    """The answer of a method that was not run."""
+    """An answer without tokens, of a method that was not run; its ``finish`` says why."""
     return Answer(Generation(1, finish=NOT_RUN + why), 0, 0, float("nan"), 0)
 
 
@@ -321,11 +383,14 @@ def _with_columns(table: pa.Table, **values: str | int) -> pa.Table:
 
 
 _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
-"""Fields that a trace holds both for the accepted pass and for the pass that was tried first."""
+"""Fields of a token that a trace holds twice: of the accepted pass, and of the token's first pass."""
 
 
 def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
-    """The rows of schema "traces" of an answer, without the name of its point."""
+    """Yield an answer's rows of schema "traces", one per token; ``point``, the name of the point, is empty.
+
+    The columns ``tentative_…`` are those of the token's first pass, which is the accepted pass if none was rolled back.
+    """
     for step, token in enumerate(generation.trace):
         first: Token = token.tentative or token
         hallucinated, correct, unknown = token.gdm or (None, None, None)

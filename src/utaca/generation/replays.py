@@ -32,7 +32,10 @@ TOGETHER = 16
 
 @dataclass(frozen=True)
 class Decision:
-    """A wrong decision of a detector: at ``step`` of the answer about ``document``, on a token of this ``text``."""
+    """A wrong decision of a detector, at a ``step`` of the answer about a ``document`` (its id).
+
+    ``kind`` is :data:`FALSE_POSITIVE` or :data:`FALSE_NEGATIVE`; ``text`` is the token's.
+    """
 
     document: str
     step: int
@@ -48,15 +51,22 @@ def wrong_decisions(labels: Iterable[Mapping[str, Any]]) -> list[Decision]:
     """
     found = []
     for row in labels:
-        if row["label"] is None or row["uncertain"] != (row["label"] == CORRECT):
+        if row["label"] is None:
             continue
-        kind = FALSE_POSITIVE if row["uncertain"] else FALSE_NEGATIVE
-        found.append(Decision(row["document"], row["step"], kind, row["text"]))
+        expanded = row["uncertain"]
+        correct = row["label"] == CORRECT
+        if expanded and correct:
+            found.append(Decision(row["document"], row["step"], FALSE_POSITIVE, row["text"]))
+        elif not expanded and not correct:
+            found.append(Decision(row["document"], row["step"], FALSE_NEGATIVE, row["text"]))
     return found
 
 
 def drawn(decisions: Sequence[Decision], count: int, seed: int) -> list[Decision]:
-    """At most ``count`` decisions of each kind, drawn by ``seed`` with equal chances; more of them hold the fewer."""
+    """Draw at most ``count`` decisions of each kind by ``seed``, with equal chances.
+
+    A larger ``count`` adds decisions to those that a smaller one draws.
+    """
     chosen: list[Decision] = []
     for kind in (FALSE_POSITIVE, FALSE_NEGATIVE):
         of_kind = [decision for decision in decisions if decision.kind == kind]
@@ -76,47 +86,61 @@ def replays(
     *,
     together: bool,
 ) -> pa.Table:
-    """Rows of schema "replays": of each document with ``decisions``, its answer as decided and one answer a decision.
+    """Decode the answers to ``asked`` again, with each of the ``decisions`` turned in an answer of its own.
 
-    ``label`` is the operating point's. The answer as decided is decoded again beside the others, so that all of them
-    are rounded alike. ``together``: answers about a document share passes.
+    Returns rows of schema "replays". A question whose answer has no decision is left out. For each other question
+    there is first the answer as decided: it is decoded again in the same passes as the turned ones, so that all of them
+    are rounded alike. ``label`` is the operating point's, ``together`` says whether answers share passes.
     """
     tables = [SCHEMAS["replays"].empty_table()]
-    wanted = [(one, [x for x in decisions if x.document == one.document]) for one in asked]
-    wanted = [(one, own) for one, own in wanted if own]
-    for one, own in progress(wanted, total=len(wanted), unit="document", desc="replays"):
+    decisions_about: dict[str, list[Decision]] = {question.document: [] for question in asked}
+    for decision in decisions:
+        if decision.document in decisions_about:
+            decisions_about[decision.document].append(decision)
+    wanted = [(question, decisions_about[question.document]) for question in asked]
+    wanted = [(question, turned) for question, turned in wanted if turned]
+    for question, turned in progress(wanted, total=len(wanted), unit="document", desc="replays"):
 
-        def make(one: Asked = one, own: Sequence[Decision] = own) -> pa.Table:
-            found = _generations(reader, one, method, detector, own, TOGETHER if together else 1)
-            kinds = [None, *own]
-            rows = [_row(one, label, decision, x) for decision, x in zip(kinds, found, strict=True)]
+        def make(question: Asked = question, turned: Sequence[Decision] = turned) -> pa.Table:
+            generations = _generations(reader, question, method, detector, turned, TOGETHER if together else 1)
+            # The first answer is the one as decided.
+            answers = zip([None, *turned], generations, strict=True)
+            rows = [_row(question, label, decision, generation) for decision, generation in answers]
             return pa.Table.from_pylist(rows, SCHEMAS["replays"])
 
-        about = digest([repr(method), label, repr(one), repr(own), together])
-        tables.append(journal.table(f"{one.document}/{about}", make))
+        identity = digest([repr(method), label, repr(question), repr(turned), together])
+        tables.append(journal.table(f"{question.document}/{identity}", make))
     return pa.concat_tables(tables)
 
 
 def _generations(
-    reader: Reader, one: Asked, method: Adaptive, detector: Detector, decisions: Sequence[Decision], together: int
+    reader: Reader, question: Asked, method: Adaptive, detector: Detector, decisions: Sequence[Decision], at_once: int
 ) -> list[Generation]:
-    """The answer to a question as decided, and with each of the ``decisions`` turned."""
-    memory = method.base.read(reader, one.text, 0)
-    options = method.options(detector) | {"max_new_tokens": one.longest, "prefix": one.prefix}
-    turned: list[dict[int, bool]] = [{}, *({x.step: x.kind == FALSE_NEGATIVE} for x in decisions)]
-    decodings = [
-        Decoding(memory, one.question, **options | {"trigger": Replayed(options["trigger"], each)}) for each in turned
-    ]
+    """Decode the answer to a question as decided, then with each of the ``decisions`` turned; ``at_once`` share passes.
+
+    Raises :class:`UserError` if memory does not suffice for so many answers side by side.
+    """
+    # Block memory is read without room for the question and the answer (0 tokens).
+    memory = method.base.read(reader, question.text, 0)
+    options = method.options(detector) | {"max_new_tokens": question.longest, "prefix": question.prefix}
+    # A missed expansion is forced (True), an unnecessary one suppressed (False).
+    overrides: list[dict[int, bool]] = [{}]
+    overrides += [{decision.step: decision.kind == FALSE_NEGATIVE} for decision in decisions]
+    decodings = []
+    for override in overrides:
+        replayed = {"trigger": Replayed(options["trigger"], override)}
+        decodings.append(Decoding(memory, question.question, **options | replayed))
     generations = []
-    for first in range(0, len(decodings), together):
-        with side_by_side_room(together):
-            generations += generate_together(decodings[first : first + together])
+    for first in range(0, len(decodings), at_once):
+        with side_by_side_room(at_once):
+            generations += generate_together(decodings[first : first + at_once])
     return generations
 
 
-def _row(one: Asked, label: str, decision: Decision | None, generation: Generation) -> dict[str, Any]:
+def _row(question: Asked, label: str, decision: Decision | None, generation: Generation) -> dict[str, Any]:
+    """A row of schema "replays": an answer with ``decision`` turned, or as decided if that is None."""
     return {
-        "document": one.document,
+        "document": question.document,
         "point": label,
         "kind": decision.kind if decision else AS_DECIDED,
         "step": decision.step if decision else None,

@@ -37,22 +37,27 @@ def trajectories(
     signals: Sequence[str] = schema.RECORDED,
     together: bool = True,
 ) -> pa.Table:
-    """One answer per document and budget or path, one row per token (:func:`utaca.records.trajectory_schema`).
+    """Answer each question under each budget, or along each path, and return one row per token.
 
-    The budgets of a document and, with ``together``, several short documents share passes, which take little longer
-    than passes of a single row. ``signals`` are those that are recorded. ``saved``, if given, saves the documents for a
-    later stage that asks about them.
+    ``asked`` has one question for each document. The rows have :func:`utaca.records.trajectory_schema`. ``recorded``
+    are the config's settings of trajectories: which embeddings are recorded, and whether each token is also decoded
+    under a large budget for comparison. ``signals`` are the signals that are recorded. All answers about a document
+    share passes and, with ``together``, so do several short documents, because a pass takes little longer for several
+    rows than for one. ``saved``, if given, saves the documents for a later stage that asks about them.
     """
-    rows = len(budgets) * (2 if recorded.expanded else 1) if together else 0
+    # With a comparison under a large budget, a pass has two rows for each answer.
+    rows_per_answer = 2 if recorded.expanded else 1
+    rows_per_document = len(budgets) * rows_per_answer
     bar = progress(total=len(asked), unit="document", desc="trajectories")
     tables: list[pa.Table] = []
-    for group in side_by_side([[one] for one in asked], rows):
-        questions = [one for document in group for one in document]
+    # Without `together`, each document is a group of its own.
+    for group in side_by_side([[question] for question in asked], rows_per_document if together else 0):
+        questions = [question for document in group for question in document]
         decoded = cache(partial(_decoded, reader, questions, budgets, recorded, signals, saved))
-        for place, one in enumerate(questions):
+        for place, question in enumerate(questions):
             # Rounding depends on what shares passes, so if one question is missing, its whole group is decoded again.
             make = lambda decoded=decoded, place=place: decoded()[place]  # noqa: E731
-            tables.append(journal.table(f"{one.document}/{digest(one)}", make))
+            tables.append(journal.table(f"{question.document}/{digest(question)}", make))
         bar.update(len(questions))
     bar.close()
     return pa.concat_tables(tables)
@@ -66,31 +71,61 @@ def _decoded(
     signals: Sequence[str],
     saved: SavedDocuments | None,
 ) -> list[pa.Table]:
-    """The trajectories of each question, decoded in shared passes."""
-    decodings = []
+    """Decode all answers to ``questions`` in shared passes; return a table of trajectories for each question."""
     with side_by_side_room(len(questions) * len(budgets)):
-        for one in questions:
-            about = {"max_new_tokens": one.longest, "prefix": one.prefix, "measured": signals}
-            each = [_steps(budget, one.longest) for budget in budgets]
-            memories = _memories(reader, one.text, [max(steps) for steps in each], saved)
-            for steps in each:
-                expanded = recorded.expanded if recorded.expanded >= max(steps) else 0
-                decodings.append(Decoding(memories[max(steps)], one.question, steps, expanded=expanded, **about))
-        generations = generate_together(decodings)
-    answers = iter(generations)
-    return [
-        pa.concat_tables(
-            _table(reader, one.document, getattr(budget, "budget", budget), next(answers), recorded.sites, signals)
-            for budget in budgets
+        decodings = []
+        for question in questions:
+            decodings += _decodings(reader, question, budgets, recorded, signals, saved)
+        # In the order of the decodings: for each question, an answer under each budget.
+        generations = iter(generate_together(decodings))
+    tables = []
+    for question in questions:
+        answers = []
+        for budget in budgets:
+            # The rows of a path name the budget that it begins with.
+            named = budget.budget if isinstance(budget, PathSettings) else budget
+            answers.append(_table(reader, question.document, named, next(generations), recorded.sites, signals))
+        tables.append(pa.concat_tables(answers))
+    return tables
+
+
+def _decodings(
+    reader: Reader,
+    question: Asked,
+    budgets: Sequence[int | PathSettings],
+    recorded: TrajectorySettings,
+    signals: Sequence[str],
+    saved: SavedDocuments | None,
+) -> list[Decoding]:
+    """Read the question's document, and describe its answer under each budget, yet to be decoded."""
+    budgets_of_steps = [_steps(budget, question.longest) for budget in budgets]
+    memories = _memories(reader, question.text, [max(steps) for steps in budgets_of_steps], saved)
+    decodings = []
+    for steps in budgets_of_steps:
+        largest = max(steps)
+        # Tokens are compared under a budget that is at least the answer's own.
+        expanded = recorded.expanded if recorded.expanded >= largest else 0
+        decoding = Decoding(
+            memories[largest],
+            question.question,
+            steps,
+            expanded=expanded,
+            max_new_tokens=question.longest,
+            prefix=question.prefix,
+            measured=signals,
         )
-        for one in questions
-    ]
+        decodings.append(decoding)
+    return decodings
 
 
 def _memories(
     reader: Reader, text: str, budgets: Sequence[int], saved: SavedDocuments | None
 ) -> dict[int, BlockMemory]:
-    """A document as it is read for answers under each budget: once, or once a budget if the reader wants it so."""
+    """Read a document into block memory; return the memory for answers under each budget, by budget.
+
+    All budgets have the same memory, unless the reader reads a document under the budget of its answers
+    (``reader.memory.prefill_budget=-1``).
+    """
 
     def read(budget: int) -> BlockMemory:
         return saved.read(reader, text, budget).memory if saved else prefill(reader, text, budget=budget)
@@ -101,7 +136,7 @@ def _memories(
 
 
 def _steps(budget: int | PathSettings, longest: int) -> list[int]:
-    """The budget of each of ``longest`` steps."""
+    """The budget of each step of an answer of ``longest`` tokens; a single item holds for all steps."""
     if isinstance(budget, PathSettings):
         return path(parse(budget.policy), budget.budget, budget.every, longest)
     return [budget]
@@ -110,13 +145,19 @@ def _steps(budget: int | PathSettings, longest: int) -> list[int]:
 def _table(
     reader: Reader, document: str, budget: int, generation: Generation, sites: Sequence[str], signals: Sequence[str]
 ) -> pa.Table:
+    """An answer's trajectory, one row per token (:func:`utaca.records.trajectory_schema`).
+
+    ``sites`` name the recorded embeddings, ``signals`` the recorded signals.
+    """
     trace = generation.trace
+    # Only the last token's row says how the answer ended.
     finish = [""] * (len(trace) - 1) + [generation.finish]
 
     def embedding(site: str) -> pa.Array:
-        rows = torch.stack([token.embeddings[site] for token in trace]).float().cpu().to(torch.float16)
-        return pa.FixedSizeListArray.from_arrays(pa.array(rows.flatten().numpy()), reader.width)
+        vectors = torch.stack([token.embeddings[site] for token in trace]).float().cpu().to(torch.float16)
+        return pa.FixedSizeListArray.from_arrays(pa.array(vectors.flatten().numpy()), reader.width)
 
+    # The comparison pass of each token under the expanded budget, None where there was none.
     expanded = [token.probe for token in trace]
     logits = [logit for token in trace for logit in token.top_logits]
     columns = [
@@ -130,8 +171,8 @@ def _table(
         *(pa.array([token.signals[name] for token in trace], pa.float32()) for name in signals),
         pa.FixedSizeListArray.from_arrays(pa.array(logits, pa.float32()), 10),
         *(embedding(site) for site in sites),
-        pa.array([one and one.token for one in expanded], pa.int32()),
-        pa.array([one and one.logprob for one in expanded], pa.float32()),
+        pa.array([probe and probe.token for probe in expanded], pa.int32()),
+        pa.array([probe and probe.logprob for probe in expanded], pa.float32()),
         pa.array([token.selected.tolist() for token in trace], pa.list_(pa.list_(pa.int32()))),
         pa.array(finish),
     ]

@@ -1,4 +1,4 @@
-"""Finished pieces of an unfinished stage, so that a killed run loses at most the piece in progress.
+"""Keep the finished pieces of an unfinished stage, so that a killed run loses at most the piece in progress.
 
 Snakemake removes the outputs of a job that did not finish; the journal of the stage survives, and the next run
 continues from it. The key of a piece is a digest of everything that the piece depends on (:func:`fingerprint`), so a
@@ -16,25 +16,28 @@ import pyarrow.parquet as pq
 from utaca.records.tables import atomic_path
 
 _LARGEST = 1 << 26
+"""Bytes of the largest file whose content a fingerprint reads."""
 
 
 def fingerprint(settings: str, files: Iterable[str | Path]) -> str:
-    """Hexadecimal SHA-256 digest of ``settings`` (a digest itself) and of the files' contents.
+    """Hexadecimal SHA-256 digest of ``settings`` (a digest itself) and of the files' names and contents.
 
-    Files beyond 64 MiB enter with size and modification time only, as reading them would take as long as the work.
+    Of files beyond 64 MiB, size and modification time stand for the content: reading it would take as long as the work.
     """
     digest = hashlib.sha256(settings.encode())
     for path in map(Path, files):
         state = path.stat()
-        content = f"{state.st_size} {state.st_mtime_ns}".encode() if state.st_size > _LARGEST else path.read_bytes()
+        is_large = state.st_size > _LARGEST
+        content = f"{state.st_size} {state.st_mtime_ns}".encode() if is_large else path.read_bytes()
         digest.update(f"\n{path.name} {hashlib.sha256(content).hexdigest()}".encode())
     return digest.hexdigest()
 
 
 class Journal:
-    """Tables in ``folder``, one per item; ``identity`` is the digest of everything that all items depend on.
+    """Keeps a table for each item of a stage in ``folder``.
 
-    The folder may be deleted; the work that it held is then done again.
+    ``identity`` is the digest of everything that all items depend on; what one item depends on is part of its name. The
+    folder may be deleted; the work that it held is then done again.
     """
 
     def __init__(self, folder: str | Path, identity: str) -> None:
@@ -42,7 +45,10 @@ class Journal:
         self._identity = identity
 
     def table(self, item: str, make: Callable[[], pa.Table], failed: str = "") -> pa.Table:
-        """Return the item's table; a missing one is made, and journaled unless its first ``finish`` is ``failed``."""
+        """Return the table of ``item``; if it is missing, call ``make`` and keep its result.
+
+        With ``failed``, a table whose first ``finish`` is this word is returned but not kept.
+        """
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"
         # A machine that crashes may leave an empty file or half a file, which is made again.

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TextIO
 from utaca.errors import UserError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Faults of a full disk."""
 _PLACE = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EIO,
     errno.ESTALE,
@@ -24,12 +25,14 @@ _PLACE = (
 
 
 class _Tee(io.TextIOBase):
+    """A text stream that writes to a terminal and, the same, to a file."""
+
     def __init__(self, terminal: TextIO, file: TextIO) -> None:
         self._terminal = terminal
         self._file = file
 
     def write(self, text: str) -> int:
-        # a progress bar redraws itself in a terminal; in the file, each of its states becomes a line
+        # A progress bar redraws itself in a terminal; in the file, each of its states becomes a line.
         self._file.write(text.replace("\r", "\n") if self.isatty() else text)
         self._file.flush()
         return self._terminal.write(text)
@@ -51,7 +54,7 @@ def _stop(number: int, frame: Any) -> NoReturn:
 
 @contextmanager
 def stage_log(path: str | Path) -> Iterator[None]:
-    """Copy standard error and log records of the block to the file ``path``.
+    """Copy what the block writes to standard error, log records included, to the file ``path``.
 
     A :class:`UserError`, a full disk or a place that cannot be read or written prints one sentence and exits with
     status 1; Ctrl-C or SIGTERM exits with status 130 and a line in the file; any other exception is raised again after
@@ -65,10 +68,10 @@ def stage_log(path: str | Path) -> Iterator[None]:
         logger = logging.getLogger("utaca")
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
-        before = signal.getsignal(signal.SIGTERM)
+        handler_before = signal.getsignal(signal.SIGTERM)
         # Only the main thread may set a handler.
-        main = threading.current_thread() is threading.main_thread()
-        if main:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread:
             signal.signal(signal.SIGTERM, _stop)
         try:
             yield
@@ -89,6 +92,6 @@ def stage_log(path: str | Path) -> Iterator[None]:
                 raise SystemExit(1) from None
             raise
         finally:
-            if main:
-                signal.signal(signal.SIGTERM, before)
+            if in_main_thread:
+                signal.signal(signal.SIGTERM, handler_before)
             logger.removeHandler(handler)

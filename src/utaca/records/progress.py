@@ -17,6 +17,7 @@ def progress(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
 
 
 def _columns() -> int:
+    """The width of the terminal in characters; 0 if it has no size."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Parquet schemas of the stages, which ``schemas.yaml`` beside this module lists and describes.
+"""Parquet schemas of the stages, which ``schemas.yaml`` in this folder lists and describes.
 
 Every file carries its schema's name and the digest of the config it was made with as metadata
 (:mod:`utaca.records.tables`), and is checked against the schema when read.
@@ -27,13 +27,16 @@ TEMPLATE = "template"
 """The ``source`` of labels of an answer's template tokens, which are set without the labeller."""
 
 
-def _arrow(kind: Any) -> pa.DataType:
-    """The Arrow type for a type's name, a list of one type (list) or a mapping of names to types (struct)."""
-    if isinstance(kind, list):
-        return pa.list_(*map(_arrow, kind))
-    if isinstance(kind, dict):
-        return pa.struct({name: _arrow(one) for name, one in kind.items()})
-    return pa.type_for_alias(kind)
+def _arrow(entry: Any) -> pa.DataType:
+    """The Arrow type that an entry of ``schemas.yaml`` means.
+
+    The entry is a type's name, a list of one entry (a list), or a mapping of names to entries (a struct).
+    """
+    if isinstance(entry, list):
+        return pa.list_(*map(_arrow, entry))
+    if isinstance(entry, dict):
+        return pa.struct({name: _arrow(field) for name, field in entry.items()})
+    return pa.type_for_alias(entry)
 
 
 SCHEMAS: dict[str, pa.Schema] = {
@@ -43,7 +46,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 def replay_name(row: Mapping[str, Any]) -> str:
-    """What the scores of a replayed answer, a row of schema "replays", have as their ``point``."""
+    """The name of a replayed answer (a row of schema "replays"), which its scores have as their ``point``."""
     return row["kind"] if row["step"] is None else f"step {row['step']}"
 
 
@@ -58,9 +61,9 @@ def trajectory_schema(
     """Schema of a part of the trajectories: one row per token generated under a compact budget, or along a path.
 
     ``width`` is the width of the reader's residual stream, ``sites`` are the embeddings' sites, ``signals`` names of
-    :mod:`utaca.detection.signals`, a column each after ``logprob``. ``budget`` is the fixed budget or a path's K_max,
-    ``k`` the budget of the token's pass. ``expanded_token`` and its log-probability come from the
-    expanded pass on the same prefix, null if it was not run. ``selected`` has a sorted list of block ids per layer;
+    :mod:`utaca.detection.signals`, a column each after ``logprob``. Of the columns, ``budget`` is the fixed budget or a
+    path's K_max, and ``k`` the budget of the token's pass. ``expanded_token`` and its log-probability come from the
+    expanded pass on the same prefix, null if it was not run. ``selected`` has a sorted list of block ids per layer.
     ``finish`` is empty except on an answer's last token ("eos" or "length").
     """
     return pa.schema(

@@ -1,7 +1,8 @@
-"""Reading and writing of stage files: checked against their schema, written atomically, never mixed.
+"""Read and write stage files: checked against their schema, written atomically, never mixed with another run's.
 
-The metadata of a file has two digests: of the settings that the file was made under, and of the metadata of its source
-files, their two digests included (:func:`provenance`). Trajectories also name the reader that decoded them.
+The metadata of a file has its schema's name and two digests: of the settings that the file was made under, and of the
+metadata of its source files, their two digests included (:func:`provenance`). Trajectories also name the reader that
+decoded them.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from utaca.records.schemas import SCHEMAS
 
 @dataclass(frozen=True)
 class Origin:
-    """The reader that made a file, or that a detector was trained for; origins of the same identity are equal.
+    """The reader that made a file, or that a detector was trained for; two with the same ``identity`` are equal.
 
     ``identity`` is :attr:`utaca.readers.load.Reader.identity`, ``name`` is the reader's name in the config.
     """
@@ -36,7 +37,10 @@ class Origin:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a scratch path beside ``path``; its file replaces ``path`` if the block succeeds, else it is removed."""
+    """Yield the path of a scratch file in the folder of ``path``, for the block to write.
+
+    The file replaces ``path`` if the block succeeds; else it is removed.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -78,8 +82,10 @@ def write(
 
 @contextmanager
 def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
-    """Raise :class:`UserError` in place of what a library raises in the block where the file ``path`` is cut off, empty
-    or damaged, is no ``what``, or cannot be opened."""
+    """Turn what a library raises in the block, which reads the file ``path``, into a :class:`UserError`.
+
+    It says that the file is missing, cannot be read, or is damaged, cut off or no ``what``.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -96,28 +102,28 @@ def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
 
 
 def check_whole(path: str | Path) -> None:
-    """Raise :class:`UserError` if a Parquet file has no sound footer, as if it is cut off; reads the footer only."""
+    """Raise :class:`UserError` if a Parquet file is cut off; reads only the footer at its end."""
     with reading(path):
         pq.read_schema(path)
 
 
 def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read one stage file, or several parts in order, checking kind and columns.
+    """Read the rows of one stage file, or of several in order, as a table.
 
-    Raises :class:`UserError` if a file is missing, damaged or of another kind or schema, or if two parts were made with
-    different readers or settings.
+    ``kind`` is the name of the files' schema; ``columns`` are read, all if None. Raises :class:`UserError` if a file is
+    missing, damaged or of another kind or schema, or if two files were made with different readers or settings.
     """
     paths = [path] if isinstance(path, str | Path) else list(path)
-    found = [_read(Path(p), kind, columns) for p in paths]
+    tables = [_read(Path(each), kind, columns) for each in paths]
     _shared_reader(paths)
-    configs = [_about(p).get("utaca.config", "") for p in paths]
+    configs = [_about(each).get("utaca.config", "") for each in paths]
     for other, config in zip(paths, configs, strict=True):
         if config != configs[0]:
             raise UserError(
                 f"{paths[0]} and {other} were made with different settings and must not be mixed; remove the older one "
                 "and make it again"
             )
-    return pa.concat_tables(found)
+    return pa.concat_tables(tables)
 
 
 def reader_of(paths: Sequence[str | Path]) -> Origin:
@@ -132,22 +138,23 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
 
 
 def provenance(paths: Sequence[str | Path]) -> str:
-    """Digest (16 hexadecimal digits) of the metadata of stage files: kind, settings, sources, reader; "" for no files.
+    """A digest that changes if one of these files, or what it was made from, changes; "" for no files.
 
-    Other files (a detector) enter with their contents. Raises :class:`UserError` if a file is missing or damaged.
+    It has 16 hexadecimal digits. Stage files enter with their metadata (kind, settings, sources, reader), other files,
+    such as a detector, with their contents. Raises :class:`UserError` if a file is missing or damaged.
     """
     if not paths:
         return ""
     digest = hashlib.sha256()
     for path in map(Path, paths):
         with reading(path):
-            told = repr(sorted(_about(path).items())) if path.suffix == ".parquet" else path.read_bytes().hex()
-        digest.update(hashlib.sha256(told.encode()).digest())
+            identity = repr(sorted(_about(path).items())) if path.suffix == ".parquet" else path.read_bytes().hex()
+        digest.update(hashlib.sha256(identity.encode()).digest())
     return digest.hexdigest()[:16]
 
 
 def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
-    """Raise :class:`UserError` if a stage file's metadata names other sources than the files ``made_from``."""
+    """Raise :class:`UserError` if a stage file was not made from the files ``made_from``, by its metadata."""
     if _about(path).get("utaca.source", "") != provenance(made_from):
         raise UserError(
             f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
@@ -156,35 +163,43 @@ def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
 
 
 def _about(path: str | Path) -> dict[str, str]:
+    """The metadata of a stage file that :func:`write` has put there."""
     with reading(path):
         metadata = pq.read_schema(path).metadata or {}
         return {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"utaca.")}
 
 
 def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
-    abouts = [_about(path) for path in paths]
-    keys = ("utaca.reader", "utaca.reader_identity")
-    found = [Origin(*(x[key] for key in keys)) if x.keys() >= set(keys) else None for x in abouts]
-    for path, reader in zip(paths, found, strict=True):
-        if reader != found[0]:
+    """The reader that all stage files name, None if they name none; :class:`UserError` if they name different ones."""
+    readers = []
+    for path in paths:
+        about = _about(path)
+        named = {"utaca.reader", "utaca.reader_identity"} <= about.keys()
+        readers.append(Origin(about["utaca.reader"], about["utaca.reader_identity"]) if named else None)
+    first = readers[0]
+    for path, reader in zip(paths, readers, strict=True):
+        if reader != first:
             raise UserError(
-                f"{paths[0]} was made with reader {found[0] or 'unknown'}, {path} with reader {reader or 'unknown'}, "
+                f"{paths[0]} was made with reader {first or 'unknown'}, {path} with reader {reader or 'unknown'}, "
                 "and they must not be mixed; remove the older one and make it again"
             )
-    return found[0]
+    return first
 
 
 def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
+    """Read one stage file, without its metadata, as :func:`read` does."""
     with reading(path):
-        own = pq.read_schema(path)
-        found = (own.metadata or {}).get(b"utaca.kind", b"").decode()
-    if found != kind:
-        raise UserError(f"{path} holds {found or 'foreign data'}, not {kind}; remove it and make it again")
-    if missing := [column for column in columns or [] if column not in own.names]:
+        schema = pq.read_schema(path)
+        found_kind = (schema.metadata or {}).get(b"utaca.kind", b"").decode()
+    if found_kind != kind:
+        raise UserError(f"{path} holds {found_kind or 'foreign data'}, not {kind}; remove it and make it again")
+    if missing := [column for column in columns or [] if column not in schema.names]:
         raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
+    # A schema that depends on the reader (trajectories) is not listed. If some columns are read, others may differ.
     expected = SCHEMAS.get(kind)
-    twice = len(set(own.names)) < len(own.names)
-    if twice or (expected is not None and columns is None and not own.equals(expected)):
+    has_duplicates = len(set(schema.names)) < len(schema.names)
+    differs = expected is not None and columns is None and not schema.equals(expected)
+    if has_duplicates or differs:
         raise UserError(f"{path} was written with another version of the {kind} schema; remove it and make it again")
     with reading(path):
         table = pq.read_table(path, columns=list(columns) if columns else None)

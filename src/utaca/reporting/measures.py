@@ -1,4 +1,4 @@
-"""Measures of operating points: each is a column of a table of points, a ratio of two sums over documents."""
+"""Measures of operating points, such as CAS and mTokens: each is a column of a table, a ratio of two sums."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measure:
-    """The ratio of the sums ``above`` and ``below`` of a :class:`~utaca.reporting.results.PointResult`.
+    """The ratio of two sums over documents, ``above`` / ``below``.
 
-    Columns of tables have it times ``factor``. A measure that is ``timed`` is a time: where a run decodes some answers
-    each by itself, the measure is of those.
+    Both are keys of :attr:`utaca.reporting.results.PointResult.sums`. Columns of tables have the ratio times
+    ``factor``. A ``timed`` measure is a time. If a run decodes some answers one at a time, it is measured on these.
     """
 
     above: str
@@ -42,6 +42,6 @@ MEASURES = {
 CAS = MEASURES["cas_pct"]
 MTOKENS = MEASURES["mtokens"]
 ALL_PASSES = MEASURES["mtokens_with_tentative"]
-"""Selected tokens for a generated one, in the passes that were not accepted too."""
+"""mTokens that also counts the passes that were rolled back."""
 ROLLBACKS = MEASURES["rollbacks_pct"]
 SCORE = MEASURES["score"]

@@ -10,7 +10,7 @@ INK, WHITE = "#1c2126", "#ffffff"
 LINES = ("-", "--", ":", "-.")
 """Line styles of a method's curves, by policy and detector."""
 MARKERS = "Dv<>Ph"
-"""Markers of a method's third and further curves."""
+"""Markers of a method's third and further curves, which have none of :data:`MARKS`."""
 
 
 class Mark(NamedTuple):
@@ -32,5 +32,5 @@ MARKS = {
 
 
 def known(family: str) -> str:
-    """The key in :data:`MARKS` of a family of points: "other" for a method without a mark of its own."""
+    """The key in :data:`MARKS` of a ``family`` of points: the family, or "other" if it has no mark of its own."""
     return family if family in MARKS else "other"

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 
 def _count(value: Any) -> Any:
+    """A text of decimal digits as an integer; any other value as it is."""
     return int(value) if isinstance(value, str) and value.isdecimal() else value
 
 
@@ -34,11 +35,13 @@ def _columns(names: str) -> BeforeValidator:
 
 
 def _point(key: str) -> list[str]:
+    """Read a key "method budget policy", whose policy may be missing, as the fields of a :data:`PointKey`."""
     method, budget, *policy = key.split()
     return [method, budget, *(policy or [""])]
 
 
 def _components(key: str) -> tuple[bool, ...]:
+    """Read a key that names a detector's components as three flags: margin, embedding and LSTM."""
     return tuple(name in key.split() for name in ("margin", "embedding", "lstm"))
 
 
@@ -49,7 +52,10 @@ ScoreFigures = Annotated[Figures, _columns("mtokens score")]
 
 
 class Split(DataFile):
-    """A split of the paper's data set; ``tokens`` of a document are the least, the mean and the most."""
+    """A split of the paper's data set: its numbers of documents and facts, and what the paper says of it.
+
+    ``tokens`` are the least, the mean and the most tokens of a document.
+    """
 
     documents: int
     facts: int
@@ -66,7 +72,7 @@ class Example(DataFile):
 
 
 class Hyperparameters(DataFile):
-    """The paper's detector and its training; ``embedding_width`` is by reader."""
+    """The paper's settings of the detector and its training; ``embedding_width`` is by reader."""
 
     embedding_width: dict[str, int]
     signals: int
@@ -118,7 +124,10 @@ def tables() -> Tables:
 
 
 def reference(columns: Iterable[str], figures: Mapping[str, float] | None) -> dict[str, float]:
-    """Columns ``paper_*`` of a row, from the paper's ``figures``; NaN for a column that the paper lacks."""
+    """A row's columns ``paper_*``: for each of the ``columns``, the paper's figure, or NaN if the paper has none.
+
+    ``figures`` are the paper's of that row, by column; None if the paper lacks the row.
+    """
     return {f"paper_{column}": (figures or {}).get(column, float("nan")) for column in columns}
 
 

@@ -6,11 +6,11 @@ from utaca.data_files import DataFile, read
 
 
 class PaperTable(DataFile):
-    """A table of the paper.
+    """A table of the paper, and the tables of this project that show the same.
 
-    ``label`` is that of its LaTeX source, "" for what the paper says in words. ``targets`` are names of tables here,
-    ``figures`` keys of ``data/paper.yaml`` that hold its figures, none where it has no figures. ``run`` says what was
-    run so far, and ``agrees`` whether the two agree ("": nothing is known), both in Markdown.
+    ``label`` is the table's in the paper's LaTeX source, "" for what the paper says in words. ``targets`` are the names
+    of our tables. ``figures`` are the keys of ``data/paper.yaml`` that hold the paper's figures. ``run`` says what was
+    run so far, and ``agrees`` whether it agrees with the paper ("": nothing is known); both are Markdown.
     """
 
     label: str
@@ -28,12 +28,12 @@ class PaperTables(DataFile):
 
 
 def listed() -> tuple[PaperTable, ...]:
-    """The paper's tables in its order; raises :class:`utaca.errors.UserError` if the list is malformed."""
+    """The paper's tables in the paper's order; raises :class:`utaca.errors.UserError` if the list is malformed."""
     return read("paper_tables.yaml", PaperTables).tables
 
 
 def targets() -> tuple[str, ...]:
-    """The names of all tables here that show one of the paper's, each once, in the order of the list."""
+    """The names of our tables that show one of the paper's, each once, in the order of :func:`listed`."""
     names: dict[str, None] = {}
     for table in listed():
         names.update(dict.fromkeys(table.targets))

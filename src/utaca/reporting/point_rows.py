@@ -1,7 +1,7 @@
-"""Rows of tables of operating points: who a point is, and of its measures, counts and paper figures those that a table
-declares.
+"""Make the rows of tables of operating points: a point's name and settings, measures, counts and the paper's figures.
 
-A table declares them by its columns in ``tables.yaml``. Comparisons between points are code of the table's own.
+Which measures, counts and figures a table shows, it declares by its columns in ``tables.yaml``. Comparisons between
+points are made by the module of the table.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ COUNTS: dict[str, Callable[[PointResult], int]] = {
     "n_memory": lambda point: point.total("memory"),
     "n_incoherent": lambda point: point.total("incoherent"),
 }
-"""Counts of a point, by their columns."""
+"""How each count of a point is made, by its column."""
 
 
 def identified(point: PointResult, config: schema.Config) -> Row:
-    """The columns that every table of points has: the point's name, what it consists of, and why it was not run."""
+    """The columns that identify a point in every table of points: its name and settings, and why it was not run."""
     return {
         "method": point.name,
         "setting": NOT_RUN if point.not_run else setting_in_words(point, config),
@@ -48,7 +48,10 @@ def identified(point: PointResult, config: schema.Config) -> Row:
 
 
 def measured(columns: Iterable[str], figure: Callable[[Measure], Resampled]) -> Row:
-    """The measures among ``columns``, each with its interval; ``figure`` gives a measure's ratio."""
+    """The columns of a row that are measures, each with its interval.
+
+    ``columns`` may name others too, which are left out. ``figure`` computes a measure, without its factor.
+    """
     row: Row = {}
     for column in columns:
         if column in MEASURES:
@@ -64,32 +67,34 @@ def point_row(
     draws: Draws,
     *,
     figures: Mapping[str, float] | None = None,
-    alone: PointResult | None = None,
+    one_at_a_time: PointResult | None = None,
 ) -> Row:
-    """The row of a point in a table; a point that was not run has a row without figures.
+    """Make the row of a point in a table; a point that was not run has a row without figures.
 
     Args:
         table: Its columns say what the row shows.
-        draws: The draws of the bootstrap that the intervals come from.
-        figures: What the paper reports of the point, if it does.
-        alone: The results of those answers of the point that were decoded each by itself, from which times and peak
-            memory are then taken.
+        draws: The bootstrap's draws of the point's documents, for the intervals.
+        figures: What the paper reports of the point, by column; None if it does not report it.
+        one_at_a_time: The point's results over the answers that were decoded one at a time, from which times and peak
+            memory are taken; None if all answers were.
     """
-    clocked = alone or point
-    draws_of_time = Draws.of(len(clocked.documents), config, "time")
+    timed_point = one_at_a_time or point
+    timed_draws = Draws.of(len(timed_point.documents), config, "time")
 
     def figure(measure: Measure) -> Resampled:
         if point.not_run:
             return Resampled()
         if measure.timed:
-            return clocked.resampled(measure, draws_of_time)
+            return timed_point.resampled(measure, timed_draws)
         return point.resampled(measure, draws)
 
     row = identified(point, config)
-    row |= {column: 0 if point.not_run else count(point) for column, count in COUNTS.items() if column in table.names}
+    for column, count in COUNTS.items():
+        if column in table.names:
+            row[column] = 0 if point.not_run else count(point)
     row |= measured(table.names, figure)
-    row["n_timed"] = len(clocked.documents)
-    row["peak_gib"] = NAN if point.not_run else peak_gib(clocked)
+    row["n_timed"] = len(timed_point.documents)
+    row["peak_gib"] = NAN if point.not_run else peak_gib(timed_point)
     return row | paper.reference(table.of_paper, figures)
 
 

@@ -12,11 +12,11 @@ from utaca.reporting import paper
 from utaca.settings import schema
 
 Files = Mapping[str, Sequence[str]]
-"""The files that a table is made from, by their names in the workflow (``made_from``)."""
+"""The files that a table is made from, by their names in the workflow (``made_from`` in ``workflow/reporting.py``)."""
 TWO_WAY = "two_way"
-"""The detector variant of two classes, which the paper holds against three."""
+"""The detector variant of two classes, which the paper compares with that of three."""
 POINTS = "points.points"
-"""The maker of a table that declares its points and names no maker."""
+"""The maker of a table that declares its points and names no maker: module and function, as in every ``maker``."""
 ENDINGS = {"table": ("csv", "md", "tex", "json"), "figure": ("csv", "png", "svg")}
 
 
@@ -27,26 +27,30 @@ def data(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class When:
-    """A condition on the config: a test, what it needs in words, and command-line options that meet it."""
+    """The condition on the config under which a run makes a table.
+
+    ``holds`` tests it, ``needs`` says in words what the config must have, and ``add`` are command-line options that
+    meet it, with the names of groups of points (files of ``config/points``) as fields in braces.
+    """
 
     holds: Callable[[schema.Config], bool]
     needs: str = ""
     add: str = ""
 
     def option(self, base: str, groups: Collection[str]) -> str:
-        """The command-line options to add, for a reader whose group of points is ``base``.
+        """The command-line options to add so that the condition holds, for a reader whose group of points is ``base``.
 
-        ``groups`` are all groups of points. "" if one that the options need is not among them.
+        ``groups`` are the names of all groups of points. The result is "" if the options need one that is not there.
         """
         names = {"base": base, "full": f"{base}_full", "methods": f"methods_{base}"}
         if names["methods"] not in groups:
             names["methods"] = "methods"
-        needed = {name for key, name in names.items() if f"{{{key}}}" in self.add}
+        needed = {name for field_name, name in names.items() if f"{{{field_name}}}" in self.add}
         return self.add.format(**names) if needed.issubset(groups) else ""
 
 
 def _decodes(section: str, points: str) -> When:
-    """The condition that the config decodes points in a section."""
+    """The condition that the config decodes points in a ``section``, which the group ``points`` has."""
     return When(lambda config: bool(config.decode.get(section)), f"points in decode.{section}", f"points={points}")
 
 
@@ -74,7 +78,7 @@ def _has_replays(config: schema.Config) -> bool:
 
 
 def _has_two_way(config: schema.Config) -> bool:
-    """Whether the detector has three classes, and its variant of two is trained as well."""
+    """Whether the config's detector has three classes, and its variant of two classes is trained as well."""
     return TWO_WAY in config.detectors and config.detectors[config.detector].classes == 3
 
 
@@ -166,33 +170,38 @@ class TableEntry:
 
 
 def _entries() -> dict[str, TableEntry]:
-    """The declarations of ``tables.yaml``, and those after the line ``---`` of a table module's docstring.
+    """Read all declarations: those of ``tables.yaml`` and those of the modules in ``tables``, by name of the table.
 
-    Modules are read and not imported, because planning the workflow must not load pandas. Raises :class:`UserError` for
-    a declaration that is malformed.
+    A module's declarations stand after the line ``---`` of its docstring. Modules are read and not imported, because
+    planning the workflow must not load pandas. Raises :class:`UserError` for a declaration that is malformed, or that
+    names a maker which its module does not have.
     """
-    result = declared(data("tables.yaml"), "tables.yaml")
+    entries = declared(data("tables.yaml"), "tables.yaml")
     modules = [path for path in (files(__package__) / "tables").iterdir() if path.name.endswith(".py")]
     for module in sorted(modules, key=lambda path: path.name):
         try:
             text = module.read_text(encoding="utf-8")
             declarations = text.partition("\n---\n")[2].partition('"""')[0]
-            own = declared(yaml.safe_load(declarations) or {}, module.name)
+            of_module = declared(yaml.safe_load(declarations) or {}, module.name)
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"{module} cannot be read ({reason}); correct it") from error
-        for name, entry in own.items():
-            if name in result:
+        for name, entry in of_module.items():
+            if name in entries:
                 raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
             if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
                 maker = f"{module.name.removesuffix('.py')}.{entry.function}"
                 raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
-            result[name] = entry
-    return result
+            entries[name] = entry
+    return entries
 
 
 def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
-    """The entries of a file of declarations, by name."""
+    """Make the entries of a file of declarations, by name of the table.
+
+    ``declarations`` is the file's content. Raises :class:`UserError`, which calls the file ``where``, if it is
+    malformed.
+    """
     if not isinstance(declarations, Mapping):
         raise UserError(f"{where} declares no table by its name; see docs/extending.md")
     result = {}
@@ -212,14 +221,15 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
 
 
 def _wrong(entry: TableEntry) -> str:
-    """What a declaration has that no table can have; "" if there is nothing."""
+    """What is wrong with a declaration, as the rest of the sentence "table NAME has …"; "" if nothing is."""
+    # A field, its value, and the values that it may have.
     choices = [("kind", entry.kind, ENDINGS), ("when", entry.when, WHEN)]
     choices += [("points", section, schema.SECTIONS) for section in entry.points]
     if entry.paper:
         choices.append(("paper", entry.paper, paper.BY_POINT))
-    for key, value, known in choices:
-        if value not in known:
-            return f"{key} {value!r}, which is none of {', '.join(known)}"
+    for key, value, allowed in choices:
+        if value not in allowed:
+            return f"{key} {value!r}, which is none of {', '.join(allowed)}"
     if entry.maker == POINTS and not entry.points:
         return "neither a maker nor points"
     return ""

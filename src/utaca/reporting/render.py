@@ -1,4 +1,4 @@
-"""Tables of strings as Markdown and LaTeX (booktabs), and numbers as strings."""
+"""Write numbers as texts, and tables of texts as Markdown and LaTeX (booktabs)."""
 
 import math
 import re
@@ -11,11 +11,13 @@ import pandas as pd
 from utaca.reporting.registry import data
 
 MISSING = "–"
+"""The dash of a cell without a value."""
 
 _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\s(?:±|→)\s[-−]?\d[\d.,]*|\s?\[[^\]]*\])?|†?–")
+"""A cell of a number: as in "12.3", "† 45 %", "12.3 ± 0.4", "379.4 → 367.8", "12.3 [11.0, 13.9]", or a dash."""
 
 _LONG = 60
-"""Characters of a cell above which a column of a LaTeX table breaks its lines."""
+"""A column of a LaTeX table breaks its lines if a cell has more characters than this."""
 
 _LATEX = str.maketrans(data("names.yaml")["latex"])
 
@@ -28,7 +30,7 @@ def number(value: object, digits: int) -> str:
 
 
 def text(value: object) -> str:
-    """A text, count or number as it is, "yes" or "no" for a boolean, or a dash if it is missing."""
+    """Any value as a cell: a boolean as "yes" or "no", a float to ten digits, a missing value as a dash."""
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if value is None or value is pd.NA or value == "" or (isinstance(value, float) and math.isnan(value)):
@@ -45,14 +47,22 @@ def bracketed(value: object, low: object, high: object, digits: int) -> str:
 
 
 def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
-    """A column of a row with its interval, or else with its standard deviation over seeds, as in ``12.3 ± 0.4``."""
+    """A figure of a row with its interval or, if it has none, with its standard deviation, as in ``12.3 ± 0.4``.
+
+    Interval and deviation are the columns ``{column}_low``, ``{column}_high`` and ``{column}_sd`` of the row, which it
+    may lack.
+    """
     cell = bracketed(row[column], row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
     sd = number(row.get(f"{column}_sd"), digits)
-    return cell if sd == MISSING or "[" in cell else f"{cell} ± {sd}"
+    has_interval = "[" in cell
+    return cell if has_interval or sd == MISSING else f"{cell} ± {sd}"
 
 
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
-    """Whether each column is numeric (aligned right): all cells are numbers, dashes or empty, and one is a number."""
+    """Whether each column of a table of cells is numeric, and so aligned right.
+
+    In a numeric column, all cells are numbers, dashes or empty, and at least one is a number.
+    """
     result = []
     for place in range(len(header)):
         cells = [row[place] for row in rows if row[place]]
@@ -70,20 +80,21 @@ def markdown(
     lead: str = "",
     whole: tuple[Sequence[str], Sequence[Sequence[str]], str] | None = None,
 ) -> str:
-    """A heading, ``lead``, the table and its caption as Markdown; numeric columns are aligned right.
+    """Write a heading, ``lead``, a table and its caption as Markdown.
 
-    Each line of ``lead`` and ``caption`` becomes a paragraph. ``whole`` has header, rows and notes of the table with
-    all columns, which is shown folded.
+    Each line of ``lead`` and ``caption`` becomes a paragraph. ``whole`` has header, rows and notes of the same table
+    with all columns, which is shown folded; None if the table shows all columns.
     """
     blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
     if whole is not None:
-        summary = f"<details><summary>All {len(whole[0])} columns</summary>"
-        blocks += [summary, grid(*whole[:2]), *whole[2].splitlines(), "</details>"]
+        whole_header, whole_rows, notes = whole
+        summary = f"<details><summary>All {len(whole_header)} columns</summary>"
+        blocks += [summary, grid(whole_header, whole_rows), *notes.splitlines(), "</details>"]
     return "\n\n".join(blocks) + "\n"
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as a Markdown table."""
+    """Write a header and rows of cells as a Markdown table; numeric columns are aligned right."""
     rule = ["---:" if right else "---" for right in numeric(header, rows)]
     lines = []
     for cells in (header, rule, *rows):
@@ -98,7 +109,10 @@ def escape(text: str) -> str:
 
 
 def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A ``table*`` as wide as the text, with label ``tab:{name}``; needs the LaTeX packages booktabs and graphicx."""
+    """Write a table as LaTeX's ``table*``, as wide as the text, with the label ``tab:{name}``.
+
+    It needs the LaTeX packages booktabs and graphicx.
+    """
     frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
     formats = []
     for place, is_numeric in enumerate(numeric(header, rows)):

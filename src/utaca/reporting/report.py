@@ -1,4 +1,4 @@
-"""The report of a run: one page with the verdict, tables and figures, without scripts or network access.
+"""Make the report of a run: one page with the verdict, tables and figures, without scripts or network access.
 
 The template is ``report.html``. Tables are read from their JSON files, which hold the cells as text; figures are
 embedded.
@@ -39,10 +39,11 @@ _MARKDOWN = MarkdownIt("commonmark", {"html": False})
 
 
 class ReportItem:
-    """A table, a figure or both with one name.
+    """What the report shows under one name: a table, a figure or both.
 
-    ``files`` are by extension. ``content`` is the table's; None without one. ``image`` is the figure's SVG in base64;
-    "" without one.
+    ``files`` has the path of each file of that name by its extension. ``content`` is the table's, None if there is no
+    table; ``image`` is the figure's SVG in base64, "" if there is no figure. ``title``, ``theme`` and ``caption`` are
+    those of the declaration ``entry``, None for a name that is not declared.
     """
 
     def __init__(self, name: str, files: Mapping[str, Path], entry: TableEntry | None) -> None:
@@ -68,21 +69,21 @@ def page(
     registry: Mapping[str, TableEntry] | None = None,
     about: Mapping[str, str | Path] | None = None,
 ) -> str:
-    """The report as HTML, for a file in ``directory``.
+    """Make the report as HTML, for a file in ``directory``.
 
     ``results`` are files of tables and figures; files of one name belong together. ``links`` are other pages of the
-    run, by title. ``registry`` gives titles of figures, themes and the order within a theme; names missing from the
-    registry come last. ``about`` are files on how the run was made, by title; the file ``run`` is the run's config, and
-    its folder has the run's name. Raises :class:`UserError` if a file is missing.
+    run, by title. ``registry`` has the declarations of tables and figures, whose order the report keeps; names that are
+    not declared come last. ``about`` are files on how the run was made, by title; the file ``run`` is the run's config,
+    and its folder has the run's name. Raises :class:`UserError` if a file is missing.
     """
-    made = {name: Path(path) for name, path in (about or {}).items()}
-    run = made["run"].parent.name if "run" in made else config.scale.name
-    of_results = [Path(path) for path in results]
-    items = _items([path for path in of_results if path not in made.values()], registry or {})
+    about_run = {title: Path(path) for title, path in (about or {}).items()}
+    run = about_run["run"].parent.name if "run" in about_run else config.scale.name
+    paths = [Path(path) for path in results]
+    items = _items([path for path in paths if path not in about_run.values()], registry or {})
     # Tables that the paper has are shown; all others are folded, grouped by theme.
-    papers = targets()
-    others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *papers)]
-    drawn = [items[name] for name in FIRST if name in items and items[name].image]
+    in_paper = targets()
+    others = [item for item in items.values() if item.name not in ("verdict", *FIRST, *in_paper)]
+    first_figures = [items[name] for name in FIRST if name in items and items[name].image]
 
     def link(path: str | Path) -> str:
         return Path(os.path.relpath(path, directory)).as_posix()
@@ -95,20 +96,20 @@ def page(
         style=f"{style()}\n:root {{ --utaca: {palette.MARKS['utaca'].color}; }}",
         first=FIRST,
         verdict=items.get("verdict"),
-        drawn=drawn,
+        drawn=first_figures,
         block_size=config.reader.memory.block_size,
-        paper=[items[name] for name in papers if name in items],
+        paper=[items[name] for name in in_paper if name in items],
         themes=_by_theme(others),
         links=links,
         synthetic=what_is_synthetic(config),
-        about=made,
+        about=about_run,
         link=link,
     )
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _by_theme(items: Sequence[ReportItem]) -> list[dict[str, Any]]:
-    """Title, anchor and items (``parts``) of each theme of :data:`THEMES` that has items."""
+    """The themes of :data:`THEMES` that have items: the title, anchor and items (``parts``) of each."""
     themes = []
     for theme, title in THEMES.items():
         of_theme = [item for item in items if item.theme == theme]
@@ -119,11 +120,15 @@ def _by_theme(items: Sequence[ReportItem]) -> list[dict[str, Any]]:
 
 
 def _items(results: Iterable[Path], registry: Mapping[str, TableEntry]) -> dict[str, ReportItem]:
-    """Items by name: those of ``registry`` in its order, then the other items in the order of ``results``."""
-    named: dict[str, dict[str, Path]] = {}
+    """Make an item of the files of each name: first those of ``registry`` in its order, then the others in their order.
+
+    Raises :class:`UserError` if a file is missing.
+    """
+    # The files of a name, by extension.
+    by_name: dict[str, dict[str, Path]] = {}
     for path in results:
         if not path.is_file():
             raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}")
-        named.setdefault(path.stem, {})[path.suffix[1:]] = path
-    order = [name for name in {**registry, **named} if name in named]
-    return {name: ReportItem(name, named[name], registry.get(name)) for name in order}
+        by_name.setdefault(path.stem, {})[path.suffix[1:]] = path
+    order = [name for name in {**registry, **by_name} if name in by_name]
+    return {name: ReportItem(name, by_name[name], registry.get(name)) for name in order}

@@ -1,4 +1,7 @@
-"""Results of operating points: sums over each document, from files of answers and files of their scores."""
+"""Results of operating points: sums over each document, read from files of answers and files of their scores.
+
+Also the names of points in tables, and InfLLM's curve of CAS over tokens, with which UT-ACA is compared.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,7 @@ from utaca.settings.triggers import TriggerSetting, parse
 NAMES = data("names.yaml")
 """Names of ``methods`` and ``detectors`` in tables; any other method or detector keeps its name in the config."""
 _MEANS = ("selected", "attended", "selected_with_tentative", "attended_with_tentative")
+"""Columns of schema "answers" that are means over an answer's tokens."""
 _TOTALS = (
     "n_context",
     "dropped",
@@ -34,10 +38,14 @@ _TOTALS = (
     "decode_seconds",
     "peak_bytes",
 )
+"""Columns of schema "answers" that are figures of the whole answer."""
 
 
 class Identity(NamedTuple):
-    """What distinguishes operating points: key, trigger, detector and drafts, but not the detector's seed."""
+    """What distinguishes operating points; results that differ only in the detector's seed have the same identity.
+
+    The fields are as in :class:`PointResult`.
+    """
 
     key: paper.PointKey
     trigger: TriggerSetting | None
@@ -47,12 +55,13 @@ class Identity(NamedTuple):
 
 @dataclass(frozen=True)
 class PointResult:
-    """Results of an operating point: for each document, sums over tokens or attributes; documents are sorted by id.
+    """An operating point and its results: for each document, sums over the answer's tokens or attributes.
 
-    ``method`` and ``base`` are as in the config. ``trigger`` is what expands the budget, None where it is fixed;
-    ``detector`` is the variant of a trigger of kind detector, else "". ``seeds`` are the detector's seeds, () without a
-    detector; each array in ``sums`` has all documents of the first seed, then all of the next
-    [seeds x documents]. ``not_run`` is the reason why the point was not run, or "".
+    ``method``, ``base``, ``budget``, ``policy`` and ``drafts`` are as in the config. ``trigger`` is what expands the
+    budget, None where the budget is fixed; ``detector`` is the variant of a trigger of kind detector, else "".
+    ``seeds`` are the detector's seeds, () without a detector. ``documents`` are the ids of the documents, sorted. Each
+    array in ``sums`` [seeds x documents] has all documents of the first seed, then all of the next. ``not_run`` is the
+    reason why the point was not run, or "".
     """
 
     method: str
@@ -74,76 +83,80 @@ class PointResult:
 
     @property
     def decoder(self) -> str:
-        """The family and, if it adapts the budget of a method, that method, as in "utaca-snapkv"."""
+        """The family, followed by the base method if the point has one, as in "utaca-snapkv"."""
         return f"{self.family}-{self.base}" if self.base else self.family
 
     @property
     def key(self) -> paper.PointKey:
-        """Decoder, budget and policy, by which the paper's figures are found."""
+        """Decoder, budget and policy: the key under which the paper's figures are found."""
         return self.decoder, self.budget, self.policy
 
     @property
     def identity(self) -> Identity:
-        """What the results under different seeds of a detector have in common."""
+        """All that the results under different seeds of one detector share."""
         return Identity(self.key, self.trigger, self.detector, self.drafts)
 
     @property
     def name(self) -> str:
         """The method's name in tables, as in "UT-ACA on SnapKV"."""
-        name = NAMES["methods"].get(self.retriever, self.retriever)
-        return f"{NAMES['methods'][self.family]} on {name}" if self.base else name
+        retriever = NAMES["methods"].get(self.retriever, self.retriever)
+        return f"{NAMES['methods'][self.family]} on {retriever}" if self.base else retriever
 
     @property
     def retriever(self) -> str:
-        """The method that selects context within the budget: the base method if an adaptive budget controls one."""
+        """The base method, which selects context within an adaptive budget; the family if the point has none."""
         return self.base or self.family
 
     @property
     def setting(self) -> str:
         """Budget and policy, as in "K_max=64, Sub.16"; a dash for a method without a budget."""
         if self.policy:
-            return f"K_max={self.budget}{' tokens' if self.base else ''}, {self.policy.capitalize()}"
+            # A base method's budget counts tokens, and not blocks.
+            unit = " tokens" if self.base else ""
+            return f"K_max={self.budget}{unit}, {self.policy.capitalize()}"
         if self.family in BLOCK_METHODS:
             return f"K={self.budget}"
         return f"{self.budget} tokens" if self.budget else render.MISSING
 
     @property
     def trigger_in_words(self) -> str:
-        """The detector's variant, or a trigger with a number, as in "every 40"; "" for another one."""
-        if self.detector or self.trigger is None or self.trigger.value is None:
+        """The detector's variant, or a trigger with its number, as in "every 40"; "" for a trigger without a number."""
+        if self.detector:
             return self.detector
+        if self.trigger is None or self.trigger.value is None:
+            return ""
         word = "witness" if self.trigger.kind == "agreement" else self.trigger.kind
         return f"{word} {self.trigger.value}"
 
     @property
     def in_paper(self) -> bool:
-        """Whether the paper may report the point: the point has the paper's detector, or no detector."""
+        """Whether the paper may report the point: its trigger is the paper's detector, or its budget is fixed."""
         return self.trigger is None or self.detector == paper.DETECTOR
 
     def control(self, points: Sequence[PointResult]) -> PointResult | None:
-        """The control of a trigger among ``points``: its budgets, expanded as often but without its choice.
+        """Find this point's control among ``points``: one of the same budget and policy that expands by a schedule.
 
-        If there are several, the control whose rate of expansions is nearest. None if there is none, or if this point
-        is a control itself.
+        A control expands every N-th token, or none, whatever the tokens are. If there are several, it is the one whose
+        rate of expansions is nearest to this point's. None if there is none, or if this point is a control itself.
         """
         if self.family == NO_DETECTOR:
             return None
         wanted = (NO_DETECTOR, self.base, self.budget, self.policy)
-        alike = [point for point in points if (point.family, point.base, point.budget, point.policy) == wanted]
+        controls = [point for point in points if (point.family, point.base, point.budget, point.policy) == wanted]
         rate = self.ratio(ROLLBACKS)
-        return min(alike, key=lambda point: abs(point.ratio(ROLLBACKS) - rate), default=None)
+        return min(controls, key=lambda point: abs(point.ratio(ROLLBACKS) - rate), default=None)
 
     def ratio(self, measure: Measure) -> float:
-        """A measure over all documents and seeds, without its factor."""
+        """A measure's ratio over all documents and seeds, not multiplied by its factor."""
         return float(statistics.ratio(self.sums[measure.above], self.sums[measure.below]))
 
     def resampled(self, measure: Measure, draws: Draws) -> Resampled:
-        """A measure without its factor, resampled over documents and seeds."""
+        """A measure's ratio, not multiplied by its factor, resampled over documents and seeds."""
         counts = draws.cells(self.detector, max(1, len(self.seeds)))
         return statistics.resampled_ratio(self.sums[measure.above], self.sums[measure.below], counts)
 
     def total(self, name: str) -> int:
-        """A sum over all documents and seeds, as a count."""
+        """The total of ``sums[name]`` over all documents and seeds, as a count."""
         return int(self.sums[name].sum())
 
     @property
@@ -153,34 +166,37 @@ class PointResult:
 
 
 def pooled(points: Iterable[PointResult]) -> list[PointResult]:
-    """Combine points that differ only in the seed of their detector; the seeds of a combined point ascend."""
+    """Combine points that differ only in the seed of their detector; the seeds of a combined point ascend.
+
+    Of several results under one seed, the first is taken.
+    """
     groups: dict[Identity, dict[tuple[int, ...], PointResult]] = {}
     for point in points:
         groups.setdefault(point.identity, {}).setdefault(point.seeds, point)
-    result = []
+    combined = []
     for by_seed in groups.values():
         ordered = [by_seed[seeds] for seeds in sorted(by_seed)]
         first = ordered[0]
         sums = {}
         for name in first.sums:
             sums[name] = np.concatenate([point.sums[name] for point in ordered])
-        seeds: list[int] = []
+        all_seeds: list[int] = []
         for point in ordered:
-            seeds += point.seeds
+            all_seeds += point.seeds
         reasons = [point.not_run for point in ordered if point.not_run]
         not_run = reasons[0] if reasons else ""
-        result.append(replace(first, seeds=tuple(seeds), sums=sums, not_run=not_run))
-    return result
+        combined.append(replace(first, seeds=tuple(all_seeds), sums=sums, not_run=not_run))
+    return combined
 
 
 # Names
 
 
 def trigger_in_words(point: PointResult, config: schema.Config) -> str:
-    """What of a point's trigger is not the usual: another detector than the config's, a number, a seed other than 0.
+    """A remark on a trigger that is not the config's detector under seed 0, as in "(chained) seed 3" or "(every 40)".
 
-    As in "(chained) seed 3" and "(every 40)"; "" if everything is as usual. The seed is named if the point has only
-    one.
+    It names another detector's variant, a trigger's number, and the seed if the point has only one and that is not 0.
+    "" if there is nothing to name.
     """
     words = point.trigger_in_words
     other = f"({words})" if words not in ("", config.detector) else ""
@@ -189,7 +205,7 @@ def trigger_in_words(point: PointResult, config: schema.Config) -> str:
 
 
 def variant_in_words(point: PointResult, config: schema.Config) -> str:
-    """Policy and trigger, as in "Sub.16 (chained)": what points of one curve have in common; "" without a policy."""
+    """Policy and trigger, as in "Sub.16 (chained)"; "" without a policy. Points of one curve in a figure share it."""
     return " ".join(filter(None, [point.policy.capitalize(), trigger_in_words(point, config)]))
 
 
@@ -214,7 +230,7 @@ def label_in_words(label: str, config: schema.Config) -> str:
 
 
 def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResult:
-    """An operating point of the config, without answers."""
+    """An operating point of the config as a :class:`PointResult` without results."""
     trigger = _without_name(point.trigger) if point.adaptive else None
     detector = ""
     seeds: tuple[int, ...] = ()
@@ -225,7 +241,7 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
 
 
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
-    """The operating point of a row of schema "answers", with ``results`` as its other fields."""
+    """The operating point of a row of schema "answers"; ``results`` are the result's other fields, as ``sums``."""
     trigger = _without_name(parse(answer["trigger"])) if answer["trigger"] else None
     seeds = () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
     return PointResult(
@@ -242,7 +258,7 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
 
 
 def _without_name(trigger: TriggerSetting) -> TriggerSetting:
-    """A trigger as it identifies points: without a detector's name, which the field ``detector`` has."""
+    """A trigger without the name of its detector, which :attr:`PointResult.detector` has."""
     return TriggerSetting() if trigger.kind == "detector" else trigger
 
 
@@ -250,14 +266,19 @@ def _without_name(trigger: TriggerSetting) -> TriggerSetting:
 
 
 def points_shown(files: Files, config: schema.Config, split: str, *sections: str) -> list[PointResult]:
-    """The points of :func:`points` in some sections of ``decode``; by default, in the section named like the split."""
+    """Read the results on a split of the points that the config lists in some ``sections`` of ``decode``.
+
+    Without ``sections``, the section named like the split. ``files`` are a table's. Errors are those of :func:`points`.
+    """
     return points(files[f"{split}_answers"], files[f"{split}_scores"], config.shown(split, *sections))
 
 
 def points(
     answers: Sequence[str | Path], scores: Sequence[str | Path], labels: Collection[str] = ()
 ) -> list[PointResult]:
-    """Operating points in the order of the answer files, the seeds of a detector pooled; no ``labels`` means all.
+    """Read the results of operating points, in the order of the answer files; the seeds of a detector are pooled.
+
+    ``answers`` and ``scores`` are files of these schemas. ``labels`` are the points to read; if empty, all are.
 
     Raises:
         UserError: files have different settings, scores belong to other answers, or points cover different documents.
@@ -270,33 +291,35 @@ def points(
     if answered.empty:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     results: list[PointResult] = []
-    documents: tuple[str, ...] = ()
-    for (split, name), rows in answered.groupby(["split", "point"], sort=False):
-        judged = scored[(scored["split"] == split) & (scored["point"] == name)]
+    first_documents: tuple[str, ...] = ()
+    for (split, label), rows in answered.groupby(["split", "point"], sort=False):
+        judged = scored[(scored["split"] == split) & (scored["point"] == label)]
         for path in judged["path"].unique():
             check_source(path, list(rows["path"].unique()))
         rows = rows.sort_values("document", kind="stable")
-        names = tuple(rows["document"])
-        if len(set(names)) < len(names) or set(judged["document"]) != set(names):
+        documents = tuple(rows["document"])
+        if len(set(documents)) < len(documents) or set(judged["document"]) != set(documents):
             raise UserError(
-                f"the scores of operating point {name} cover other documents than its answers; score it again"
+                f"the scores of operating point {label} cover other documents than its answers; score it again"
             )
-        documents = documents or names
-        if documents != names:
-            raise UserError(f"operating point {name} answers other documents than the first; decode them again")
+        first_documents = first_documents or documents
+        if documents != first_documents:
+            raise UserError(f"operating point {label} answers other documents than the first; decode them again")
         results.append(of_answers(rows, documents, _sums(rows, judged)))
     with_scores = set(zip(scored["split"], scored["point"], strict=True))
     with_answers = set(zip(answered["split"], answered["point"], strict=True))
     unanswered = sorted(with_scores - with_answers)
     if unanswered:
-        raise UserError(f"operating point {unanswered[0][1]} has scores but no answers; decode them again")
+        _, label = unanswered[0]
+        raise UserError(f"operating point {label} has scores but no answers; decode them again")
     return pooled(results)
 
 
 def timed(answers: Sequence[str | Path]) -> dict[Identity, PointResult]:
-    """Operating points of the answers that rule ``time_answers`` decoded one at a time, without scores.
+    """Read the results of the answers that rule ``time_answers`` decoded one at a time; they have no scores.
 
-    Empty without files: every answer of the run was then measured.
+    ``answers`` are the rule's files. Without files, the result is empty: all answers of the run were then decoded one
+    at a time.
     """
     if not answers:
         return {}
@@ -309,14 +332,17 @@ def timed(answers: Sequence[str | Path]) -> dict[Identity, PointResult]:
 
 
 def of_answers(answered: pd.DataFrame, documents: tuple[str, ...], sums: dict[str, np.ndarray]) -> PointResult:
-    """The operating point of ``answered`` (rows of schema "answers", all of one point), with its sums by document."""
+    """The result of one operating point under one seed, whose rows of schema "answers" are ``answered``.
+
+    ``documents`` and ``sums``, which has arrays in the order of the documents, are as in :class:`PointResult`.
+    """
     reasons = [finish.removeprefix(NOT_RUN) for finish in answered["finish"] if finish.startswith(NOT_RUN)]
     not_run = reasons[0] if reasons else ""
     return of_answer(answered.iloc[0], documents=documents, sums=sums, not_run=not_run)
 
 
 def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
-    """Read files of schema ``kind`` into one frame; its column ``path`` has the file of each row."""
+    """Read files of schema ``kind`` into one frame, whose column ``path`` has each row's file."""
     # Checks that the files are of one run, before they are read one by one.
     read(paths, kind)
     frames = [read(path, kind).to_pandas().assign(path=str(path)) for path in paths]
@@ -324,7 +350,10 @@ def _frame(paths: Sequence[str | Path], kind: str) -> pd.DataFrame:
 
 
 def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Sums over the tokens of each answer [rows of schema "answers"], and each kind of failure as 0 or 1."""
+    """Sums over the tokens of each answer: arrays [answers] by name, with each kind of failure as 0 or 1.
+
+    ``answered`` are rows of schema "answers".
+    """
     generated = answered["n_generated"].to_numpy(dtype=np.float64)
     sums = {column: answered[column].to_numpy(dtype=np.float64, na_value=np.nan) for column in _TOTALS}
     for column in _MEANS:
@@ -339,6 +368,12 @@ def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The sums of :class:`PointResult` of one point's answers: :func:`totals`, and sums over the judged attributes.
+
+    ``answered`` are rows of schema "answers" sorted by document; ``judged`` are rows of schema "scores", one for each
+    attribute, of the same documents.
+    """
+    # Sorted by document, so that each array has the order of the answers.
     by_document = judged.groupby("document", sort=True).agg(
         cas=("cas", "sum"), judged=("cas", "count"), string_match=("string_match", "sum"), attributes=("cas", "size")
     )
@@ -357,9 +392,10 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Curve:
-    """InfLLM's CAS over log2 of selected tokens, linear between ``points``: arrays [points, 1 + count].
+    """InfLLM's CAS as a function of mTokens, linear in log2 of mTokens between the fixed budgets ``points``.
 
-    The first column of each array has the figures themselves, the others their values in the resamples of ``draws``.
+    ``tokens`` and ``cas`` are arrays [points, 1 + count]: the first column has the points' figures, the others
+    their values in the ``count`` resamples of ``draws``. So there is a curve of the figures and one of each resample.
     """
 
     points: Sequence[PointResult]
@@ -369,7 +405,7 @@ class Curve:
 
     @classmethod
     def of(cls, points: Iterable[PointResult], draws: Draws) -> Curve | None:
-        """Make the curve through those of InfLLM that have a token, by budget; None if there are none."""
+        """Make the curve through those ``points`` of InfLLM that generated a token; None if there are none."""
         of_infllm = [point for point in points if point.decoder == schema.FIXED]
         fixed = [point for point in of_infllm if point.sums["n_generated"].any()]
         fixed.sort(key=lambda point: point.budget)
@@ -378,14 +414,14 @@ class Curve:
         return cls(fixed, _stacked(fixed, MTOKENS, draws), _stacked(fixed, CAS, draws), draws)
 
     def at(self, point: PointResult, tokens: Measure = MTOKENS) -> Resampled:
-        """CAS of the curve at the point's mTokens; beyond an end of the curve, the CAS at that end.
+        """CAS of the curve at the mTokens of any ``point``; beyond an end of the curve, the CAS at that end.
 
-        With :data:`ALL_PASSES` as ``tokens``, at those that all its passes selected.
+        ``tokens`` is the measure of mTokens; :data:`ALL_PASSES` counts the passes that were rolled back, too.
         """
         of_point = point.resampled(tokens, self.draws)
-        at = np.append(of_point.value, of_point.resamples)
-        columns = zip(at, self.tokens.T, self.cas.T, strict=True)
-        cas = np.array([_interpolated(*column) for column in columns])
+        point_tokens = np.append(of_point.value, of_point.resamples)
+        columns = zip(point_tokens, self.tokens.T, self.cas.T, strict=True)
+        cas = np.array([_interpolated(at, curve_tokens, curve_cas) for at, curve_tokens, curve_cas in columns])
         return Resampled(float(cas[0]), cas[1:])
 
     def gain(self, point: PointResult, tokens: Measure = MTOKENS) -> Resampled:
@@ -394,13 +430,13 @@ class Curve:
 
 
 def _stacked(points: Sequence[PointResult], measure: Measure, draws: Draws) -> np.ndarray:
-    """A measure of each point, and its values in the resamples [points, 1 + count]."""
+    """A measure of each point: the figure, followed by its values in the resamples [points, 1 + count]."""
     figures = [point.resampled(measure, draws) for point in points]
     return np.stack([np.append(figure.value, figure.resamples) for figure in figures])
 
 
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:
-    """CAS at the number of tokens ``at``, of the curve through the points ``tokens`` and ``cas`` [points]."""
+    """CAS at ``at`` tokens on the curve through the points whose coordinates are ``tokens`` and ``cas`` [points]."""
     order = np.argsort(tokens, kind="stable")
     log_at = np.log2(np.maximum(at, 1))
     log_tokens = np.log2(np.maximum(tokens[order], 1))

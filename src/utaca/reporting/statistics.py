@@ -26,9 +26,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Resampled:
-    """A figure and its value in every resample [count], NaN if undefined; no resamples if the figure has no interval.
+    """A figure of a table: its ``value``, and its values under the bootstrap's ``resamples`` [count].
 
-    Differences and shares of two figures under the same resamples are paired.
+    NaN stands for a value that is undefined. A figure without an interval has no resamples. The difference and the
+    share of two figures are taken resample by resample, so both figures must come from the same draws.
     """
 
     value: float = NAN
@@ -39,11 +40,12 @@ class Resampled:
 
     @cached_property
     def _defined(self) -> np.ndarray:
+        """The resamples in which the figure is defined."""
         return self.resamples[~np.isnan(self.resamples)]
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Limits of the percentile interval, over the resamples in which the figure is defined.
+        """Limits of the percentile interval at :data:`LEVEL`, over the resamples in which the figure is defined.
 
         NaN if all resamples agree up to rounding (for example, if every answer is correct): such resamples do not show
         how much another document may differ.
@@ -60,10 +62,10 @@ class Resampled:
         One resample is added (Davison and Hinkley 1997, 4.2), so that p is never 0. NaN if no resample is defined, or
         if all agree on a difference other than zero, which then has no :attr:`interval` either.
         """
-        tail = min((self._defined <= 0).sum(), (self._defined >= 0).sum())
-        if not tail and np.isnan(self.interval[0]):
+        smaller_side = min((self._defined <= 0).sum(), (self._defined >= 0).sum())
+        if not smaller_side and np.isnan(self.interval[0]):
             return NAN
-        return min(1.0, 2 * float(1 + tail) / (len(self._defined) + 1))
+        return min(1.0, 2 * float(1 + smaller_side) / (len(self._defined) + 1))
 
     def share_of(self, whole: Resampled) -> Resampled:
         """This figure divided by ``whole``; NaN if the whole is not positive.
@@ -87,35 +89,40 @@ class Resampled:
 
 
 UNDEFINED = 0.05
-"""Largest share of resamples with a whole that is not positive at which :meth:`Resampled.share_of` has an interval."""
+""":meth:`Resampled.share_of` has no interval if the whole is not positive in a larger share of the resamples."""
 
 
 def mean(figures: Sequence[Resampled]) -> Resampled:
-    """Mean of figures under the same resamples, or under the same number of resamples of other documents."""
+    """Mean of figures, resample by resample; all have the same number of resamples, which may be of other documents."""
     value = float(np.mean([figure.value for figure in figures]))
     return Resampled(value, np.mean([figure.resamples for figure in figures], axis=0))
 
 
 def resample_counts(n_documents: int, count: int, seed: int, purpose: str) -> np.ndarray:
-    """Draw ``n_documents`` with replacement: counts [count, n_documents], each row summing to ``n_documents``.
+    """Draw ``n_documents`` documents with replacement, ``count`` times; return how often each was drawn.
 
+    The result is [count, n_documents], and each row sums to ``n_documents``. ``seed`` and ``purpose`` decide the draws.
     Fewer than two documents have no variance; all counts are then NaN, and so are all figures made from them.
     """
     if n_documents < 2:
         return np.full((count, n_documents), np.nan)
     generator = np.random.default_rng(random.Random(f"{seed}:bootstrap:{purpose}").getrandbits(64))
     drawn = generator.integers(0, n_documents, size=(count, n_documents))
+    # One bincount for all rows: each row's documents get indices of their own.
     drawn += np.arange(count)[:, None] * n_documents
-    return np.bincount(drawn.ravel(), minlength=count * n_documents).reshape(count, n_documents).astype(np.float64)
+    counts = np.bincount(drawn.ravel(), minlength=count * n_documents)
+    return counts.reshape(count, n_documents).astype(np.float64)
 
 
 @dataclass(frozen=True)
 class Draws:
-    """The draws of a bootstrap: counts of documents [count, n], and of the seeds of each detector.
+    """The draws of a bootstrap: how often each document, and each seed of a detector, is drawn in each resample.
 
+    ``documents`` are the counts of documents [count, n]; ``seed`` (the config's) and ``purpose`` decide the draws.
     Documents and seeds are drawn independently, with replacement (the pigeonhole bootstrap; Owen 2007,
     doi:10.1214/07-AOAS122), so that an interval includes the variance over both. Figures under the same draws are
-    paired by document, and figures of one detector also by seed, on all sets of a purpose ("tasks/SET") alike.
+    paired by document, and figures of one detector also by seed. Seeds are drawn alike for all purposes that agree up
+    to their first slash, as the sets of "tasks/SET" do.
     """
 
     documents: np.ndarray
@@ -124,28 +131,39 @@ class Draws:
 
     @classmethod
     def of(cls, n_documents: int, config: schema.Config, purpose: str) -> Draws:
-        """Draw as often as the config says (``scale.bootstrap``)."""
+        """Draw from ``n_documents`` documents as often as the config says (``scale.bootstrap``)."""
         return cls(resample_counts(n_documents, config.scale.bootstrap, config.seed, purpose), config.seed, purpose)
 
     def seeds(self, detector: str, number: int) -> np.ndarray:
-        """Counts of a detector's seeds [count, number], each row summing to ``number``."""
+        """How often each of a detector's ``number`` seeds is drawn [count, number]; each row sums to ``number``."""
         if number == 1:
             return np.ones((len(self.documents), 1))
         purpose = f"{self.purpose.partition('/')[0]}:seeds:{detector}"
         return resample_counts(number, len(self.documents), self.seed, purpose)
 
     def cells(self, detector: str, number: int) -> np.ndarray:
-        """Counts of documents under each seed [count, number x n]: those of the first seed, then those of the next."""
-        both = self.seeds(detector, number)[:, :, None] * self.documents[:, None, :]
-        return both.reshape(len(self.documents), -1)
+        """How often each pair of a seed and a document is drawn [count, number x n].
+
+        The pairs of the first seed come first, then those of the next, as in the sums of a
+        :class:`~utaca.reporting.results.PointResult`.
+        """
+        counts = self.seeds(detector, number)[:, :, None] * self.documents[:, None, :]
+        return counts.reshape(len(self.documents), -1)
 
     def mean(self, detector: str, by_seed: Sequence[np.ndarray]) -> np.ndarray:
-        """Mean [count] over the drawn seeds; ``by_seed`` has the resamples [count] of the figure for every seed."""
+        """Mean of a figure over the drawn seeds, in each resample [count].
+
+        ``by_seed`` has, for each seed of the detector, the figure's values in the resamples [count].
+        """
         return (self.seeds(detector, len(by_seed)).T * np.stack(by_seed)).sum(0) / len(by_seed)
 
-    def mean_of(self, values: np.ndarray, document: np.ndarray, weights: np.ndarray | None = None) -> Resampled:
-        """Mean of ``values`` [n] of documents with indices ``document`` [n]; boolean ``weights`` [n] select values."""
-        counted = np.ones(len(values)) if weights is None else weights.astype(np.float64)
+    def mean_of(self, values: np.ndarray, document: np.ndarray, selected: np.ndarray | None = None) -> Resampled:
+        """Mean of ``values`` [n], resampled by document.
+
+        ``document`` [n] is the index of each value's document. Boolean ``selected`` [n] says which values count; None
+        means all. The other values may be NaN.
+        """
+        counted = np.ones(len(values)) if selected is None else selected.astype(np.float64)
         weighted = np.where(counted > 0, values * counted, 0.0)
         n_documents = self.documents.shape[1]
         above = np.bincount(document, weighted, n_documents)
@@ -153,15 +171,19 @@ class Draws:
         return resampled_ratio(above, below, self.documents)
 
     def correlation(self, x: np.ndarray, y: np.ndarray, document: np.ndarray) -> Resampled:
-        """Pearson's r of values [n] of documents with indices ``document`` [n]."""
-        resamples = [correlation(x, y, weights[document]) for weights in self.documents]
+        """Pearson's r of the values ``x`` and ``y`` [n], resampled by document.
+
+        ``document`` [n] is the index of the document that a pair of values belongs to.
+        """
+        resamples = [correlation(x, y, counts[document]) for counts in self.documents]
         return Resampled(correlation(x, y, np.ones(len(x))), np.array(resamples))
 
 
 def ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.ndarray | None = None) -> np.ndarray:
-    """Sum of ``numerator`` [n] over the sum of ``denominator`` [n]: a scalar array, or [count] under ``counts``.
+    """The sum of ``numerator`` [n] divided by the sum of ``denominator`` [n], as a scalar array.
 
-    A mean over documents is a ratio with a denominator of ones. NaN if the denominators sum to zero.
+    With ``counts`` [count, n], which say how often each item occurs in a resample, the ratio in each resample [count].
+    A mean over documents is a ratio with a denominator of ones. NaN where the denominators sum to zero.
     """
     weights = np.ones(len(numerator)) if counts is None else counts
     above = weights @ numerator
@@ -171,7 +193,7 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.ndarray | N
 
 
 def resampled_ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.ndarray) -> Resampled:
-    """Ratio of sums over documents [n], resampled by ``counts`` [count, n]."""
+    """The ratio of two sums over documents [n] (:func:`ratio`), and in the resamples of ``counts`` [count, n]."""
     return Resampled(float(ratio(numerator, denominator)), ratio(numerator, denominator, counts))
 
 
@@ -180,49 +202,57 @@ def correlation(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> float:
     total = max(weights.sum(), 1.0)
     x = x - weights @ x / total
     y = y - weights @ y / total
-    variances = np.sqrt((weights @ x**2) * (weights @ y**2))
-    # Sums of equal numbers leave a rounding error and not exactly zero.
-    return float(weights @ (x * y) / variances) if variances > 1e-9 * total else NAN
+    norm = np.sqrt((weights @ x**2) * (weights @ y**2))
+    # For constant values, rounding leaves a norm that is not exactly zero.
+    return float(weights @ (x * y) / norm) if norm > 1e-9 * total else NAN
 
 
 def adjust(rows: Sequence[Row], column: str) -> None:
-    """Set ``{column}_holm`` of the rows: the p-values of ``column``, adjusted over all rows by Holm's step-down.
+    """Adjust the p-values in ``column`` over all rows by Holm's step-down, and set ``{column}_holm`` to the results.
 
-    Undefined p-values (NaN) are not part of the family.
+    Undefined p-values (NaN) are not part of the family, and stay undefined.
     """
     for row in rows:
         row[f"{column}_holm"] = NAN
     family = [row for row in rows if not np.isnan(row.get(column, NAN))]
     family.sort(key=lambda row: row[column])
-    reached = 0.0
+    # An adjusted p-value is at least that of every smaller p-value.
+    largest = 0.0
     for rank, row in enumerate(family):
-        reached = max(reached, min(1.0, (len(family) - rank) * row[column]))
-        row[f"{column}_holm"] = reached
+        largest = max(largest, min(1.0, (len(family) - rank) * row[column]))
+        row[f"{column}_holm"] = largest
 
 
 def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Area under the ROC curve of class N in every resample [count]; ties in the score count as half.
+    """Area under the ROC curve of the uncertain tokens (the paper's N) in each resample [count].
 
-    ``score`` [t] grows with uncertainty, ``negative`` [t] marks tokens of N, ``document`` [t] is the token's column in
-    ``counts`` [count, documents].
+    It is the share of pairs of an uncertain and a certain token in which the uncertain one has the higher score; equal
+    scores count as half. ``score`` [t] grows with uncertainty, ``negative`` [t] marks the uncertain tokens, and
+    ``document`` [t] is the token's column in ``counts`` [count, documents]. NaN without tokens of both classes.
     """
     n_documents = counts.shape[1]
-    above = score[negative]
-    document_above = document[negative]
-    # won[d, e]: pairs of a token N of document d and a token P of document e whose scores are in the right order.
+    uncertain_scores = score[negative]
+    uncertain_documents = document[negative]
+    # won[d, e]: how many pairs of an uncertain token of document d and a certain token of document e have the right
+    # order. Equal scores are in one of the two counts below, so they count as half.
     won = np.empty((n_documents, n_documents))
     for other in range(n_documents):
-        below = np.sort(score[~negative & (document == other)])
-        ranks = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
-        won[:, other] = np.bincount(document_above, ranks / 2, minlength=n_documents)
-    n = counts @ np.bincount(document[negative], minlength=n_documents)
-    p = counts @ np.bincount(document[~negative], minlength=n_documents)
+        certain_scores = np.sort(score[~negative & (document == other)])
+        below = np.searchsorted(certain_scores, uncertain_scores, "left")
+        below_or_equal = np.searchsorted(certain_scores, uncertain_scores, "right")
+        won[:, other] = np.bincount(uncertain_documents, (below + below_or_equal) / 2, minlength=n_documents)
+    n_uncertain = counts @ np.bincount(document[negative], minlength=n_documents)
+    n_certain = counts @ np.bincount(document[~negative], minlength=n_documents)
+    pairs = n_uncertain * n_certain
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(n * p == 0, np.nan, ((counts @ won) * counts).sum(1) / (n * p))
+        return np.where(pairs == 0, np.nan, ((counts @ won) * counts).sum(1) / pairs)
 
 
 def kappa(confusion: np.ndarray) -> np.ndarray:
-    """Cohen's kappa of ``confusion`` [..., classes, classes]; NaN if chance always agrees, or if all counts are 0."""
+    """Cohen's kappa of confusion matrices of counts [..., classes, classes].
+
+    NaN where two raters would always agree by chance, or where all counts are 0.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         joint = confusion / confusion.sum((-2, -1), keepdims=True)
         agreed = np.trace(joint, axis1=-2, axis2=-1)
@@ -231,7 +261,7 @@ def kappa(confusion: np.ndarray) -> np.ndarray:
 
 
 def mean_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation over seeds; the deviation is NaN for a single seed."""
+    """Mean and sample standard deviation of a figure's values, one for each seed; with one seed, the latter is NaN."""
     array = np.asarray(values, dtype=np.float64)
     deviation = float(array.std(ddof=1)) if len(array) > 1 else NAN
     return float(array.mean()), deviation

@@ -1,4 +1,4 @@
-"""Tables and their files: CSV (all figures, to six digits), Markdown and LaTeX.
+"""Make tables and write their files: CSV (all figures, to six digits), Markdown, LaTeX, and JSON for pages.
 
 In the CSV files ``*_pct`` are percentages, ``*_low`` and ``*_high`` the limits of the 95 % interval, ``*_sd`` the
 standard deviation over detector seeds, ``paper_*`` the paper's figures; tokens, seconds and GiB as named. Each column
@@ -29,14 +29,16 @@ from utaca.reporting.words import endpoint_in_words, intervals_in_words, run_in_
 from utaca.settings import schema
 
 NOT_RUN = "not run"
-_FIGURE = re.compile(r"[1-9]")
+_NOT_ZERO = re.compile(r"[1-9]")
+"""A digit of a figure other than 0."""
 
 
 def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str = "", **words: object) -> pd.DataFrame:
-    """The frame of a table over ``n_documents`` documents; ``seeds`` says in words over which seeds ("": the config's).
+    """Make the frame of a table from its ``rows``, with what :meth:`Table.of` needs for its texts.
 
-    ``words`` fill the fields in braces of caption and notes. ``reader`` is the paper's reader whose figures the table
-    shows, ``lead`` a text above the table.
+    The caption says that the table is over ``n_documents`` documents and which ``seeds`` ("": the config's). ``words``
+    fill the fields in braces of caption and notes. Two of them have a meaning of their own: ``reader`` is the paper's
+    reader whose figures the table shows, and ``lead`` a text above the table.
     """
     frame = pd.DataFrame(rows)
     frame.attrs = {"n_documents": n_documents, "seeds": seeds, **words}
@@ -45,7 +47,12 @@ def framed(rows: Sequence[Row] | pd.DataFrame, n_documents: int = 0, seeds: str 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of ``columns.yaml``; ``cell`` names a form in :data:`CELLS`, "" means a text or a number."""
+    """A column of a table, as ``columns.yaml`` declares it.
+
+    ``digits`` are a figure's decimals; None for texts and counts. ``interval``: a figure is shown with its interval.
+    ``cell`` names a special form in :data:`CELLS`; "" means a text or a number. ``folded``: the column is shown only
+    with all columns.
+    """
 
     title: str
     meaning: str = ""
@@ -55,26 +62,32 @@ class Column:
     folded: bool = False
 
     def show(self, row: Mapping[str, Any], name: str, config: schema.Config) -> str:
-        """The cell of this column in a row, as text."""
+        """Write a row's cell of this column, which is called ``name`` in the row."""
         if self.cell:
             return CELLS[self.cell](row, name, config)
         if self.digits is None:
             return render.text(row[name])
-        return render.with_interval(row, name, self.digits) if self.interval else render.number(row[name], self.digits)
+        if self.interval:
+            return render.with_interval(row, name, self.digits)
+        return render.number(row[name], self.digits)
 
 
 @cache
 def columns() -> dict[str, Column]:
-    """All columns, by their names in the CSV files."""
+    """All columns of ``columns.yaml``, by their names in the CSV files."""
     return {name: Column(**fields) for name, fields in data("columns.yaml").items()}
 
 
 def columns_of(entry: TableEntry) -> dict[str, Column]:
-    """The columns of a declared table, by name."""
+    """The columns of a declared table, by name, with the changes that the table makes to ``columns.yaml``.
+
+    A column that is not in ``columns.yaml`` has its name as its title.
+    """
     result = {}
     for declared, name in zip(entry.columns, entry.names, strict=True):
         changes = entry.columns_here.get(name, {})
-        result[name] = replace(columns().get(name, Column(name)), folded=declared != name, **changes)
+        is_folded = declared != name  # declared as "+name"
+        result[name] = replace(columns().get(name, Column(name)), folded=is_folded, **changes)
     return result
 
 
@@ -100,7 +113,7 @@ def _with_dagger(row: Mapping[str, Any], name: str) -> str:
 
 
 def _out_of(number: float, whole: float) -> str:
-    """As in "5/6" or "4.5/6"; a dash if the number is missing."""
+    """A number and the whole that it is a part of, as in "5/6" or "4.5/6"; a dash if the number is missing."""
     if pd.isna(number):
         return render.MISSING
     part = f"{number:.1f}".removesuffix(".0")
@@ -109,7 +122,7 @@ def _out_of(number: float, whole: float) -> str:
 
 
 def _with_not_run(row: Mapping[str, Any], name: str) -> str:
-    """A detector's name, with a remark if the detector was not run."""
+    """The detector's name in a row, with a remark if the detector was not run."""
     return row[name] if row["run"] else f"{row[name]} ({NOT_RUN})"
 
 
@@ -129,10 +142,11 @@ that a person scored, ``point`` the name of the operating point that files call 
 
 @dataclass(frozen=True)
 class Table:
-    """A table: ``frame`` has all figures, ``columns`` has the columns that are shown, by name.
+    """A table and its texts, from which its files are written.
 
-    ``lead`` stands above the table, ``caption`` below it and then ``run``, what was run; ``notes`` stand below the
-    table with all columns. Each line of these texts is a paragraph.
+    ``frame`` has all figures, ``columns`` the columns that are shown, by name. ``lead`` stands above the table,
+    ``caption`` and then ``run`` (on what was run) below it; ``notes`` stand below the table with all columns. Each line
+    of these texts is a paragraph.
     """
 
     name: str
@@ -147,7 +161,10 @@ class Table:
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
-        """Make the table from the frame of its function, without columns that are empty in every row."""
+        """Make the table ``name`` from the frame of its function (:func:`framed`).
+
+        Columns that are empty in every row are left out.
+        """
         entry = ENTRIES[name]
         words = {"reader": paper.LLAMA, "run": config.run, **frame.attrs}
         rows = frame.to_dict("records")
@@ -158,8 +175,9 @@ class Table:
                 shown[column_name] = column
         caption = _filled(entry.caption, words)
         if any(column_name.startswith("paper_") for column_name in shown):
-            same = "same reader model, other data" if words["reader"] == config.reader.name else "other model and data"
-            caption += f" Paper: its figure with {paper.NAMES[words['reader']]}, {same}."
+            reader = words["reader"]
+            compared = "same reader model, other data" if reader == config.reader.name else "other model and data"
+            caption += f" Paper: its figure with {paper.NAMES[reader]}, {compared}."
         run = ""
         if entry.role:
             seeds = words["seeds"] or seeds_in_words(config)
@@ -169,7 +187,7 @@ class Table:
         return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), run, notes)
 
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
-        """Titles and rows as text, with or without folded columns."""
+        """The titles of the columns and the rows of cells, as texts, with or without folded columns."""
         shown = {name: column for name, column in self.columns.items() if folded or not column.folded}
         titles = [column.title for column in shown.values()]
         rows = []
@@ -178,7 +196,7 @@ class Table:
         return titles, rows
 
     def content(self) -> Content:
-        """What pages show of the table."""
+        """The table as pages show it."""
         titles, rows = self.cells()
         numeric = render.numeric(titles, rows)
         columns = []
@@ -206,7 +224,10 @@ class ShownColumn:
 
 @dataclass(frozen=True)
 class Content:
-    """A table as pages show it: cells as text, all columns among them, and paragraphs; see :class:`Table`."""
+    """A table as pages show it: all its columns, the rows of cells as texts, and the paragraphs of its texts.
+
+    The texts are those of :class:`Table`, as lists of paragraphs.
+    """
 
     title: str
     columns: list[ShownColumn]
@@ -218,24 +239,24 @@ class Content:
 
     @property
     def empty(self) -> bool:
-        """Whether no figure but 0 stands outside the first column and the paper's columns."""
+        """Whether the run has no figure but 0 in the table; the first column and the paper's columns do not count."""
         of_run = [place for place, column in enumerate(self.columns) if place and not column.paper]
         cells: list[str] = []
         for row in self.rows:
             cells += [row[place] for place in of_run]
-        return not any(_FIGURE.search(cell) for cell in cells)
+        return not any(_NOT_ZERO.search(cell) for cell in cells)
 
     def places(self, *, folded: bool) -> list[int]:
-        """Places of the columns that are shown, with or without the folded ones."""
+        """The numbers (from 0) of the columns that are shown, with or without the folded ones."""
         return [place for place, column in enumerate(self.columns) if folded or not column.folded]
 
     def json(self) -> str:
-        """The content of the file that pages read."""
+        """The text of the JSON file that pages read."""
         return json.dumps(asdict(self), ensure_ascii=False, indent=1) + "\n"
 
 
 def read_content(path: str | Path) -> Content:
-    """What a table's JSON file holds; raises :class:`UserError` if it is missing or cut off."""
+    """Read a table's JSON file; raises :class:`UserError` if it is missing or cut off."""
     text = whole_text(path, "}\n")
     with reading(path, "table or figure"):
         fields = json.loads(text)
@@ -247,11 +268,15 @@ def read_content(path: str | Path) -> Content:
 
 
 def _filled(text: str, words: Mapping[str, Any]) -> str:
+    """Fill the fields in braces of a text with ``words``, and make a single line of it."""
     return " ".join(text.format(**words).split())
 
 
 def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) -> None:
-    """Make a table or figure from ``inputs`` and write its files into ``folder``."""
+    """Make a table or figure from ``inputs`` and write its files into ``folder``.
+
+    A figure is drawn from one table's CSV file, its only input.
+    """
     entry = ENTRIES[name]
     function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
     if entry.kind == "table":
@@ -267,7 +292,7 @@ def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) ->
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:
-    """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder."""
+    """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder; return their paths."""
     header, rows = table.cells(folded=False)
     has_folded = any(column.folded for column in table.columns.values())
     whole = (*table.cells(), table.notes) if has_folded else None
@@ -289,8 +314,10 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
 
 def whole_text(path: str | Path, end: str = "\n") -> str:
-    """The text of a file of a table or figure; raises :class:`UserError` if it is missing, or does not go to its
-    ``end``."""
+    """Read the text of a file of a table or figure, which a whole file closes with ``end``.
+
+    Raises :class:`UserError` if the file is missing or cut off.
+    """
     with reading(path, "table or figure"):
         text = Path(path).read_text(encoding="utf-8")
         if not text.endswith(end) and not text.rstrip().endswith(end):
@@ -299,10 +326,12 @@ def whole_text(path: str | Path, end: str = "\n") -> str:
 
 
 def _csv(frame: pd.DataFrame) -> str:
+    """The text of a table's CSV file."""
     return frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
 
 
 def _write(path: Path, text: str) -> Path:
+    """Write a file, which appears only when it is whole; return its path."""
     with atomic_path(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
     return path

@@ -1,8 +1,8 @@
-"""The trace viewer: one HTML file with the answers of a split, token by token, and what each step retrieved.
+"""Make the trace viewer: one HTML file with the answers of a split, token by token, and what each step retrieved.
 
-A table above the answers shows where the operating points differ: CAS by attribute and by document. The template is
-``traces.html``, filled by :mod:`utaca.pages`. The browser unpacks each document from a compressed string when the
-document is chosen; of the text, the string has only the blocks of memory that some step selected.
+An overview table above the answers shows where the operating points differ: CAS by attribute and by document. The
+template is ``traces.html``, filled by :mod:`utaca.pages`. The browser unpacks each document from a compressed string
+when the document is chosen; of the text, the string has only the blocks of memory that some step selected.
 
 The address of a token is ``traces/{split}.html#{document}/{point}/{step}`` (:func:`fragment`): the document's id, the
 point's label in files, and the number of the step from 0, each percent-encoded. The step, or point and step, may be
@@ -15,7 +15,7 @@ import base64
 import gzip
 import json
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate, pairwise
@@ -69,9 +69,9 @@ def encoder(tokenizer: Any) -> Callable[[str], TokenizedText]:
 
 
 def fragment(document: str, point: str = "", step: int | None = None) -> str:
-    """The part of an address from ``#`` on.
+    """The part from ``#`` on of the address of a token, of an answer (without ``step``) or of a document (its id only).
 
-    Of a token by default, of an answer without ``step``, and of a document if only its id is given.
+    ``point`` is the label of the answer's operating point.
     """
     parts = [document]
     if point:
@@ -92,7 +92,7 @@ def page(
     config: schema.Config,
     max_bytes: int = MAX_BYTES,
 ) -> str:
-    """The viewer of a split, as HTML.
+    """Make the viewer of a split as HTML.
 
     ``documents`` are rows of schema "documents"; the other arguments are files of schemas "answers", "traces",
     "scores" and "trace_labels" of the split, of points decoded from block memory. Documents are ordered by the
@@ -103,48 +103,78 @@ def page(
         UserError: a document is missing, or was decoded with other tokens than those of ``encode``.
     """
     split = _read_split(documents, answers, scores, labels, config)
-    table = pa.concat_tables([read(path, "traces", _COLUMNS) for path in traces])
-    packed: dict[str, str] = {}
-    starts: dict[tuple[str, str, str], int] = {}
-    size = 0
-    largest_first = sorted(split.documents, key=lambda name: (-abs(split.differences.get(name, 0)), name))
-    for name in largest_first:
-        steps: dict[str, list[Row]] = {}
-        of_document = table.filter(pc.equal(table["document"], name)).sort_by("step")
-        for row in of_document.to_pylist():
-            steps.setdefault(row["point"], []).append(row)
-        document = _document(split, name, steps, encode(split.documents[name]["text"]), config.reader.memory)
-        block = _pack(document)
-        size += len(block)
-        if packed and size > max_bytes:
-            break
-        packed[name] = block
-        for point in document["points"]:
-            for value in point["values"]:
-                if value["first"] is not None:
-                    attribute = document["facts"][value["fact"]][0]
-                    starts[name, point["label"], attribute] = value["first"]
+    steps = pa.concat_tables([read(path, "traces", _COLUMNS) for path in traces])
+    packed, first_steps = _packed(split, steps, encode, config.reader.memory, max_bytes)
     names = {}
     for label, row in split.points.items():
         operating_point = of_answer(row)
         setting = setting_in_words(operating_point, config)
         names[label] = Named(operating_point.name, setting, operating_point.family)
-    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
-    shown = f"All {len(packed)} documents, {order}."
-    if len(packed) < len(split.documents):
-        shown = (
-            f"{len(packed)} of {len(split.documents)} documents, {order}: those with the largest differences, for the "
-            "page would grow too large with more. The others are in the table above alone."
-        )
-    people = "" if config.scale.test.people else " All people and facts are fictitious."
+    fictitious = "" if config.scale.test.people else " All people and facts are fictitious."
     return _page(
         f"Answers of the {split.name} split, token by token",
-        f"{shown} {run_in_words(config, 'judge')}.{people}",
+        f"{_which_documents(len(packed), len(split.documents))} {run_in_words(config, 'judge')}.{fictitious}",
         split,
         names,
         packed,
-        _where(split, packed, starts),
+        _overview_table(split, packed, first_steps),
     )
+
+
+def _packed(
+    split: _Split,
+    steps: pa.Table,
+    encode: Callable[[str], TokenizedText],
+    memory: schema.MemorySettings,
+    max_bytes: int,
+) -> tuple[dict[str, str], dict[tuple[str, str, str], int]]:
+    """Pack the documents of the page by id, those with the largest absolute differences first, up to ``max_bytes``.
+
+    ``steps`` are all rows of schema "traces". Returns also the step at which an answer begins to state an attribute, by
+    document, point and attribute. The first document is packed even if it is larger.
+    """
+    packed: dict[str, str] = {}
+    first_steps: dict[tuple[str, str, str], int] = {}
+    size = 0
+    largest_first = sorted(split.documents, key=lambda name: (-abs(split.differences.get(name, 0)), name))
+    for name in largest_first:
+        steps_of_points: dict[str, list[Row]] = {}
+        of_document = steps.filter(pc.equal(steps["document"], name)).sort_by("step")
+        for row in of_document.to_pylist():
+            steps_of_points.setdefault(row["point"], []).append(row)
+        document = _document(split, name, steps_of_points, encode(split.documents[name]["text"]), memory)
+        block = _pack(document)
+        size += len(block)
+        if packed and size > max_bytes:
+            break
+        packed[name] = block
+        first_steps |= _first_steps(document)
+    return packed, first_steps
+
+
+def _first_steps(document: Mapping[str, Any]) -> dict[tuple[str, str, str], int]:
+    """The step at which each answer begins to state an attribute, by document, point and attribute.
+
+    ``document`` is the result of :func:`_document`. Attributes that an answer does not state are left out.
+    """
+    first_steps = {}
+    for point in document["points"]:
+        for value in point["values"]:
+            if value["first"] is not None:
+                attribute = document["facts"][value["fact"]][0]
+                first_steps[document["id"], point["label"], attribute] = value["first"]
+    return first_steps
+
+
+def _which_documents(n_shown: int, n_documents: int) -> str:
+    """The sentences at the top of a page on which documents it shows, and in which order."""
+    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
+    if n_shown < n_documents:
+        return (
+            f"{n_shown} of {n_documents} documents, {order}: those with the largest differences, for the "
+            "page would grow too large with more. The others are in the table above alone."
+        )
+    return f"All {n_shown} documents, {order}."
 
 
 def answer_page(
@@ -156,8 +186,9 @@ def answer_page(
     text: TokenizedText,
     memory: schema.MemorySettings,
 ) -> str:
-    """The viewer of a single answer about any document, without scores, as HTML.
+    """Make the viewer of a single answer about any document, without scores, as HTML.
 
+    ``title`` and ``about`` are the page's heading and the sentences below it, ``document`` is the document's text.
     ``answer`` is a row of schema "answers", ``steps`` are rows of schema "traces", ``text`` has the tokens of the
     document for the reader, whose block memory is ``memory``.
     """
@@ -184,9 +215,13 @@ def _page(
     split: _Split,
     names: Mapping[str, Named],
     packed: Mapping[str, str],
-    where: Mapping[str, Any] | None,
+    overview: Mapping[str, Any] | None,
 ) -> str:
-    """Fill the template; ``names`` are those of the points by label, ``packed`` the compressed documents."""
+    """Fill the template of the page; ``title`` is its heading, ``about`` the sentences below that.
+
+    ``names`` are those of the points by label, ``packed`` the compressed documents by id, and ``overview`` the
+    overview table (:func:`_overview_table`), None for a page without one.
+    """
     points = [
         {
             "label": label,
@@ -213,7 +248,7 @@ def _page(
         "about": about,
         "colours": {family: palette.MARKS[family].color for family in families},
         "points": points,
-        "where": where,
+        "where": overview,
         "labelled": bool(split.verdicts),
         "documents": documents,
     }
@@ -221,17 +256,19 @@ def _page(
 
 
 def _rounded(value: float | None) -> float | None:
+    """A figure to four decimals; None if it is undefined, because JSON has no NaN."""
     return None if value is None or np.isnan(value) else round(float(value), 4)
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The answers of a split.
+    """The answers of a split, with all that a page shows of them besides their steps.
 
-    ``documents`` are by id, in the order of the page. ``points`` has one answer of each point and ``sections`` the
-    section of ``decode`` that shows it, both by label. ``answers`` are by document and label, ``judged`` is the frame
-    of all scores. ``verdicts`` are rows of schema "trace_labels" by document, label and step. ``differences`` are
-    UT-ACA - InfLLM in CAS, for each document with both.
+    ``documents`` are rows of schema "documents" by id, in the order of the page. ``points`` has any one answer of each
+    point, which names its method and settings, and ``sections`` the section of ``decode`` that shows the point, both by
+    the point's label. ``answers`` are rows of schema "answers" by document and label, ``judged`` is the frame of all
+    scores. ``verdicts`` are rows of schema "trace_labels" by document, label and step. ``differences`` are UT-ACA -
+    InfLLM in CAS by document, for each document with both.
     """
 
     name: str
@@ -251,7 +288,12 @@ def _read_split(
     labels: Sequence[str | Path],
     config: schema.Config,
 ) -> _Split:
+    """Read the answers of a split with their scores and labels; the arguments are those of :func:`page`.
+
+    Raises :class:`UserError` if a document is missing, or if there is no answer.
+    """
     by_id = {document["id"]: document for document in documents}
+    # One answer of each point, by label.
     points: dict[str, Row] = {}
     by_answer: dict[tuple[str, str], Row] = {}
     for row in rows(answers, "answers"):
@@ -264,32 +306,19 @@ def _read_split(
     if not by_answer:
         raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
-    methods = {label: of_answer(row).decoder for label, row in points.items()}
-    method = judged["point"].map(methods).rename("method")
-    # First the mean over the attributes of a point, then over the points of a method.
-    by_point = judged.groupby(["document", method, "point"])["cas"].mean()
-    means = by_point.groupby(["document", "method"]).mean()
-    by_method = means.unstack("method").reindex(columns=["utaca", "infllm"])
-    differences = (by_method["utaca"] - by_method["infllm"]).dropna().to_dict()
+    differences = _differences(judged, points)
     answered = {name for name, _ in by_answer}
     ids = sorted(answered, key=lambda name: (-differences.get(name, -np.inf), name))
     split = by_id[ids[0]]["split"]
-    # A point belongs to the first section that shows it; the section named like the split comes first.
-    order = sorted(config.sections(split), key=lambda section: section != split)
-    shown_by: dict[str, str] = {}
-    for section in order:
-        for point in config.decoded(section):
-            shown_by.setdefault(point.label, section)
-    places = [split, *order]
-    labels_in_order = sorted(points, key=lambda label: places.index(shown_by.get(label, split)))
+    sections = _sections(split, points, config)
     verdicts = {}
     for row in rows(labels, "trace_labels") if labels else ():
         verdicts[row["document"], row["point"], row["step"]] = row
     return _Split(
         split,
         {name: by_id[name] for name in ids},
-        {label: points[label] for label in labels_in_order},
-        {label: shown_by.get(label, split) for label in labels_in_order},
+        {label: points[label] for label in sections},
+        sections,
         by_answer,
         judged,
         verdicts,
@@ -297,16 +326,48 @@ def _read_split(
     )
 
 
-def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, str, str], int]) -> dict[str, list[Any]]:
-    """Mean CAS by point, by attribute and point, and by document and point, with addresses of the worst answers.
+def _sections(split: str, labels: Iterable[str], config: schema.Config) -> dict[str, str]:
+    """The section of ``decode`` that shows each point of a split, by label, in the order of the sections.
 
-    ``starts`` has the step at which an answer begins to state an attribute, by document, point and attribute. A cell is
-    a pair: mean CAS (None if nothing was judged) and the address of the value with the lowest CAS in the ``shown``
-    documents (or "").
+    A point belongs to the first section that lists it; the section named like the split comes first. Points that the
+    config no longer decodes stand with those of that section.
+    """
+    sections = sorted(config.sections(split), key=lambda section: section != split)
+    shown_by: dict[str, str] = {}
+    for section in sections:
+        for point in config.decoded(section):
+            shown_by.setdefault(point.label, section)
+    section_of = {label: shown_by.get(label, split) for label in labels}
+    order = [split, *sections]
+    return dict(sorted(section_of.items(), key=lambda item: order.index(item[1])))
+
+
+def _differences(judged: pd.DataFrame, points: Mapping[str, Row]) -> dict[str, float]:
+    """UT-ACA - InfLLM in mean CAS by document, for each document with both; ``judged`` are rows of schema "scores".
+
+    The mean is first over the attributes of a point, then over the ``points`` of a method.
+    """
+    decoders = {label: of_answer(row).decoder for label, row in points.items()}
+    decoder = judged["point"].map(decoders).rename("method")
+    by_point = judged.groupby(["document", decoder, "point"])["cas"].mean()
+    by_method = by_point.groupby(["document", "method"]).mean()
+    two_columns = by_method.unstack("method").reindex(columns=["utaca", "infllm"])
+    return (two_columns["utaca"] - two_columns["infllm"]).dropna().to_dict()
+
+
+def _overview_table(
+    split: _Split, shown: Mapping[str, str], first_steps: Mapping[tuple[str, str, str], int]
+) -> dict[str, list[Any]]:
+    """Make the table above the answers: mean CAS of each point, in all, by attribute, and by document.
+
+    A cell of the latter two is a pair: mean CAS (None if nothing was judged), and the address of the value with the
+    lowest CAS ("" if it is in no document that the page shows). ``shown`` has the page's documents as keys;
+    ``first_steps`` has the step at which an answer begins to state an attribute, by document, point and attribute.
     """
     place = {name: number for number, name in enumerate(split.documents)}
 
     def cell(judged: pd.DataFrame | None) -> list[Any]:
+        """The cell over these scores."""
         if judged is None:
             return [None, ""]
         mean = _rounded(judged["cas"].mean())
@@ -317,15 +378,16 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
         # Failed judgements are sorted last.
         worst = on_page.sort_values(["cas", "place"], kind="stable").iloc[0]
         document, point, attribute = worst["document"], worst["point"], worst["attribute"]
-        step = starts.get((document, point, attribute), 0)
+        step = first_steps.get((document, point, attribute), 0)
         return [mean, fragment(document, point, step)]
 
-    def lines(column: str, title: str, names: Sequence[str]) -> list[dict[str, Any]]:
+    def lines(column: str, key: str, values: Sequence[str]) -> list[dict[str, Any]]:
+        """A line of cells, one a point, for each of the ``values`` of a column of scores; ``key`` names the value."""
         groups = dict(list(split.judged.groupby([column, "point"], sort=False)))
         result = []
-        for name in names:
-            cells = [cell(groups.get((name, point))) for point in split.points]
-            result.append({title: name, "cells": cells})
+        for value in values:
+            cells = [cell(groups.get((value, point))) for point in split.points]
+            result.append({key: value, "cells": cells})
         return result
 
     means = []
@@ -340,7 +402,7 @@ def _where(split: _Split, shown: Mapping[str, str], starts: Mapping[tuple[str, s
 
 
 def _pack(content: Any) -> str:
-    """Compressed JSON in base64; equal contents give equal strings."""
+    """Write ``content`` as compressed JSON in base64; equal contents give equal strings."""
     block = json.dumps(content, separators=(",", ":"), allow_nan=False)
     return base64.b64encode(gzip.compress(block.encode(), mtime=0)).decode()
 
@@ -353,92 +415,107 @@ def _document(
 ) -> dict[str, Any]:
     """What the page shows of a document: its text by block, its facts and its answers.
 
-    ``steps`` are rows of schema "traces" of each point, in the order of steps. Token ids are replaced by places in
-    ``pieces``, the texts of the tokens that occur.
+    ``name`` is the document's id, and ``text`` has its tokens. ``steps`` are rows of schema "traces" of each point, in
+    the order of steps. Steps name tokens by their places in ``pieces``, the list of the texts of the tokens that occur.
+    Raises :class:`UserError` if the document was decoded with other tokens.
     """
     document = split.documents[name]
+    answers = _answers_about(split, name, len(text.offsets))
     judged = split.judged[split.judged["document"] == name]
     layout = memory.layout
     n_blocks = layout.blocks(len(text.offsets))
     starts = [start for start, _ in text.offsets]
     biography = [span for span in document["spans"] if span["kind"] == "biography"]
-    answers: list[tuple[Row, Sequence[Row]]] = []
-    all_steps: list[Row] = []
-    for label in split.points:
-        answer = split.answers.get((name, label))
-        if not answer:
-            continue
-        if answer["n_context"] != len(text.offsets):
-            raise UserError(
-                f"document {name!r} has {len(text.offsets)} tokens, but was decoded as {answer['n_context']}; decode "
-                "it again with this reader"
-            )
-        steps_of_answer = steps.get(label, [])
-        answers.append((answer, steps_of_answer))
-        all_steps += steps_of_answer
-    pieces: dict[int, int] = {}
+    # The place in `pieces` of each token id that occurs, in the order in which they occur.
+    places: dict[int, int] = {}
     selected_blocks: set[int] = set()
-    for row in all_steps:
-        tops = row["top_tokens"] + row["tentative_top_tokens"]
-        for token in (row["token"], row["tentative_token"], *tops):
-            pieces.setdefault(token, len(pieces))
-        selected_blocks.update(*row["selected"])
+    for label in answers:
+        for row in steps.get(label, []):
+            best_tokens = row["top_tokens"] + row["tentative_top_tokens"]
+            for token in (row["token"], row["tentative_token"], *best_tokens):
+                places.setdefault(token, len(places))
+            selected_blocks.update(*row["selected"])
     facts = []
     for fact in document["facts"]:
         start, end = source(document, fact["value"]) or (0, 0)
         blocks = _covered(start, end, starts, layout, n_blocks) if end else ()
         facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
-    of_biography: set[int] = set()
+    blocks_of_biography: set[int] = set()
     for span in biography:
-        of_biography.update(_covered(span["start"], span["end"], starts, layout, n_blocks))
+        blocks_of_biography.update(_covered(span["start"], span["end"], starts, layout, n_blocks))
     selected = sorted(selected_blocks)
     texts = []
     for block in selected:
         start, end = _extent(block, text, layout)
         texts.append(_segments(document["text"], start, end, biography))
-    points = [_point(split, answer, judged, steps_of_answer, pieces) for answer, steps_of_answer in answers]
+    points = [_point(split, answer, judged, steps.get(label, []), places) for label, answer in answers.items()]
     return {
         "id": name,
         "person": document["person"],
-        "question": answers[0][0]["question"],
+        "question": next(iter(answers.values()))["question"],
         "facts": facts,
         "tokens": len(text.offsets),
         "init": memory.n_init,
         "local": memory.n_local,
         "size": memory.block_size,
         "blocks": n_blocks,
-        "told": sorted(of_biography),
+        "told": sorted(blocks_of_biography),
         "selected": _deltas(selected),
         "texts": texts,
-        "pieces": [text.piece(token) for token in pieces],
+        "pieces": [text.piece(token) for token in places],
         "points": points,
     }
 
 
+def _answers_about(split: _Split, name: str, n_tokens: int) -> dict[str, Row]:
+    """The answers about the document ``name`` by label of the point, in the order of the points.
+
+    Raises :class:`UserError` if one was decoded from other than ``n_tokens`` tokens.
+    """
+    answers = {}
+    for label in split.points:
+        answer = split.answers.get((name, label))
+        if not answer:
+            continue
+        if answer["n_context"] != n_tokens:
+            raise UserError(
+                f"document {name!r} has {n_tokens} tokens, but was decoded as {answer['n_context']}; decode it again "
+                "with this reader"
+            )
+        answers[label] = answer
+    return answers
+
+
 def _covered(start: int, end: int, starts: Sequence[int], layout: Layout, n_blocks: int) -> range:
-    """Range of blocks with tokens of the characters [start, end); ``starts`` are the tokens' character offsets."""
+    """The blocks, of ``n_blocks`` in all, that have tokens of the characters [start, end).
+
+    ``starts`` are the character offsets at which the document's tokens start.
+    """
     first = max(0, bisect_right(starts, start) - 1 - layout.n_init)
     last = bisect_left(starts, end) - 1 - layout.n_init
     return range(first // layout.block_size, min(n_blocks, last // layout.block_size + 1))
 
 
 def _extent(block: int, text: TokenizedText, layout: Layout) -> tuple[int, int]:
-    """Character offsets [start, end) of a block, up to the start of the next block, so that spaces are included.
+    """The characters [start, end) of a block, up to the start of the next block, so that spaces are included.
 
     Question and answer may fill blocks too; such a block has no characters of the document.
     """
 
-    def place(token: int) -> int:
-        """Where a token starts; past the last token, where the document ends."""
+    def character(token: int) -> int:
+        """Where the token at this position starts; past the last token, where the document ends."""
         offset = text.offsets[token][0] if token < len(text.offsets) else text.offsets[-1][1]
         return max(0, offset)
 
     first = layout.first_token(block)
-    return place(first), place(first + layout.block_size)
+    return character(first), character(first + layout.block_size)
 
 
 def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list[str]:
-    """``text[start:end]``, cut into alternating segments of padding and biography, padding first."""
+    """Cut ``text[start:end]`` into alternating segments of padding and biography, padding first.
+
+    ``biography`` are the spans of the text that belong to the biography.
+    """
     cuts = [start]
     for span in sorted(biography, key=lambda span: span["start"]):
         if span["start"] < end and span["end"] > start:
@@ -447,7 +524,7 @@ def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list
 
 
 def _deltas(ids: Sequence[int]) -> list[int]:
-    """Differences of ascending numbers, which compress better."""
+    """The first of ascending numbers, then the difference of each to the one before; they compress better."""
     return np.diff(np.asarray(ids, dtype=np.int64), prepend=0).tolist()
 
 
@@ -457,11 +534,16 @@ def _deltas(ids: Sequence[int]) -> list[int]:
 def _point(
     split: _Split, answer: Row, judged: pd.DataFrame, steps: Sequence[Row], pieces: Mapping[int, int]
 ) -> dict[str, Any]:
-    """What the page shows of an answer; ``judged`` are all scores of the document."""
+    """What the page shows of an answer.
+
+    ``judged`` are all scores of the document, ``steps`` the answer's rows of schema "traces". ``pieces`` has the place
+    of each token id in the page's list of texts (:func:`_document`).
+    """
     name = answer["document"]
     label = answer["point"]
-    judged = judged[judged["point"] == label]
-    scores = judged.astype(object).where(judged.notna(), None)
+    own_scores = judged[judged["point"] == label]
+    # With None for NaN, which JSON lacks.
+    scores = own_scores.astype(object).where(own_scores.notna(), None)
     shown_steps = []
     for row in steps:
         labelled = split.verdicts.get((name, label, row["step"]))
@@ -474,32 +556,24 @@ def _point(
         "selected": None if answer["n_generated"] == 0 else round(float(answer["selected"]), 1),
         "rollbacks": answer["rollbacks"],
         "finish": answer["finish"],
-        "cas": _rounded(judged["cas"].mean()) if len(judged) else None,
+        "cas": _rounded(own_scores["cas"].mean()) if len(own_scores) else None,
         "values": _values(steps, scores, split.documents[name]),
         "steps": shown_steps,
     }
 
 
 def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[dict[str, Any]]:
-    """Prediction, score, first and last step of each fact in an answer; the steps are None for an unstated fact."""
-    facts = [fact["attribute"] for fact in document["facts"]]
-    texts = [row["text"] for row in steps]
-    ends = list(accumulate(map(len, texts)))
-    stated: dict[str, list[int]] = {}
-    parts = align("".join(texts), document["person"], facts).parts if facts else ()
-    for part in parts:
-        within = []
-        for step, (text, end) in enumerate(zip(texts, ends, strict=True)):
-            start = end - len(text)
-            if text and start < part.end and part.start < end:
-                within.append(step)
-        if within:
-            stated.setdefault(part.attribute, within)
+    """What an answer says of each fact of its document: the first and last step, the prediction and its score.
+
+    ``judged`` are the answer's scores. The steps are None for a fact that the answer does not state.
+    """
+    attributes = [fact["attribute"] for fact in document["facts"]]
+    steps_of_attributes = _steps_of_attributes(steps, document["person"], attributes)
     scores = {row["attribute"]: row for row in judged.to_dict("records")}
     values = []
-    for number, attribute in enumerate(facts):
-        within = stated.get(attribute, [None])
-        value: dict[str, Any] = {"fact": number, "first": within[0], "last": within[-1]}
+    for number, attribute in enumerate(attributes):
+        steps_of_value = steps_of_attributes.get(attribute, [None])
+        value: dict[str, Any] = {"fact": number, "first": steps_of_value[0], "last": steps_of_value[-1]}
         if row := scores.get(attribute):
             cas = _rounded(row["cas"])
             reason = row["failure"] if cas is None else row["reason"]
@@ -508,8 +582,29 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
     return values
 
 
+def _steps_of_attributes(steps: Sequence[Row], person: str, attributes: Sequence[str]) -> dict[str, list[int]]:
+    """The steps whose tokens state each attribute in an answer; if an attribute is stated twice, the first time."""
+    texts = [row["text"] for row in steps]
+    # Where the text of each step ends in the answer's text.
+    ends = list(accumulate(map(len, texts)))
+    steps_of_attributes: dict[str, list[int]] = {}
+    parts = align("".join(texts), person, attributes).parts if attributes else ()
+    for part in parts:
+        steps_of_part = []
+        for step, (text, end) in enumerate(zip(texts, ends, strict=True)):
+            start = end - len(text)
+            if text and start < part.end and part.start < end:
+                steps_of_part.append(step)
+        if steps_of_part:
+            steps_of_attributes.setdefault(part.attribute, steps_of_part)
+    return steps_of_attributes
+
+
 def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str, Any]:
-    """What the page shows of a step; ``labelled`` is the step's row of schema "trace_labels", if it has one."""
+    """What the page shows of a step, a row of schema "traces"; ``pieces`` are as for :func:`_point`.
+
+    ``labelled`` is the step's row of schema "trace_labels", if it has one.
+    """
     probabilities = [row["p_hallucinated"], row["p_correct"], row["p_unknown"]]
     step: dict[str, Any] = {
         "text": row["text"],
@@ -532,7 +627,10 @@ def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str
 
 
 def _pass(row: Row, prefix: str, pieces: Mapping[int, int]) -> dict[str, Any]:
-    """A pass of a step: its token, budget, margin, log-probability, and its best tokens with their logits."""
+    """A pass of a step: its token, budget, margin, log-probability, and its best tokens with their logits.
+
+    ``row`` is of schema "traces"; ``prefix`` is "" for the accepted pass and "tentative_" for the token's first pass.
+    """
     top = zip(row[f"{prefix}top_tokens"], row[f"{prefix}top_logits"], strict=True)
     return {
         "token": pieces[row[f"{prefix}token"]],

@@ -6,7 +6,7 @@ from utaca.reporting import statistics
 from utaca.settings import schema
 
 _SMALLEST = "smoke"
-"""The scale whose figures mean nothing."""
+"""The scale whose documents are so few and short that its figures mean nothing."""
 
 
 def corpus_in_words(config: schema.Config) -> str:
@@ -46,21 +46,21 @@ def what_is_synthetic(config: schema.Config) -> str:
 
 
 def tasks_in_words(config: schema.Config) -> str:
-    """A sentence on the questions of tasks that ship with the project; "" for other questions."""
+    """A warning where a run asks the questions of tasks that ship with the project; "" for other questions."""
     if config.tasks.path.rstrip("/").endswith("data/tasks"):
         return "The questions are a few that the project wrote to try its code: no score means anything."
     return ""
 
 
 def seeds_in_words(config: schema.Config) -> str:
-    """The seeds of the config and of its detectors."""
+    """The config's seed, and which seeds of detectors its points are decoded with."""
     number = max((point.seed + 1 for point in config.operating.values()), default=1)
     detector = f"{number} detector seeds" if number > 1 else "detector seed 0"
     return f"config seed {config.seed}, {detector}"
 
 
 def run_in_words(config: schema.Config, role: str) -> str:
-    """The paragraph on the run: reader, corpus, the endpoint of ``role`` and the scale."""
+    """The paragraph on the run: reader, corpus, the endpoint in a ``role`` ("labeller", say) and the scale."""
     endpoint = endpoint_in_words(getattr(config, role))
     remark = " (the smallest, its figures mean nothing)" if config.scale.name == _SMALLEST else ""
     return (
@@ -70,22 +70,22 @@ def run_in_words(config: schema.Config, role: str) -> str:
 
 
 def reader_in_words(reader: schema.ReaderSettings) -> str:
-    """A reader's name, with the settings of its block memory that differ from InfLLM's."""
+    """A reader's name, its number type if this machine chooses it, and settings of memory that differ from InfLLM's."""
     memory = reader.memory
-    others = []
+    unlike_infllm = []
     if memory.representatives == schema.TOKENS:
-        others.append(f"representatives={memory.representatives}")
+        unlike_infllm.append(f"representatives={memory.representatives}")
     if memory.far_positions != schema.CLIPPED:
-        others.append(f"far_positions={memory.far_positions}")
+        unlike_infllm.append(f"far_positions={memory.far_positions}")
     name = reader.name
     if reader.dtype == "auto":
         name += f" in {chosen_dtype(reader.dtype, reader.device)}"
     if is_packed(reader):
         name += " with packed weights"
-    return f"{name} (not by InfLLM's rules: {', '.join(others)})" if others else name
+    return f"{name} (not by InfLLM's rules: {', '.join(unlike_infllm)})" if unlike_infllm else name
 
 
 def intervals_in_words(config: schema.Config) -> str:
-    """The sentence on the numbers in brackets."""
+    """The end of a caption that says what the intervals in brackets are."""
     what = f"documents, and seeds where a figure has several ({config.scale.bootstrap} resamples)"
     return f"brackets: {statistics.LEVEL:.0%} bootstrap over {what}."

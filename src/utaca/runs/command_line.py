@@ -11,8 +11,11 @@ from utaca.errors import UserError
 
 
 def read(argv: Sequence[str]) -> Namespace:
-    """The options of a command line of Snakemake, ``sys.argv``, as its parser names them (``targets``, ``dryrun``,
-    ``touch``, ``config``); the defaults if ``argv`` is of another program, which loaded the workflow from Python."""
+    """Parse a command line of Snakemake, as in ``sys.argv``, into its options.
+
+    They have the names of Snakemake's parser (``targets``, ``dryrun``, ``touch``, ``config``). If ``argv`` is another
+    program's, which loaded the workflow from Python, they have their defaults.
+    """
     parser = get_argument_parser()
     try:
         with redirect_stderr(StringIO()):
@@ -30,10 +33,14 @@ def runs_here(command: Namespace) -> bool:
 
 
 def check_config(entries: Sequence[str]) -> None:
-    """Raise :class:`UserError` if Snakemake, which parses ``--config`` entries as YAML, would change a text."""
+    """Raise :class:`UserError` if Snakemake, which parses ``--config`` entries as YAML, would change a text.
+
+    ``entries`` are as the user wrote them, KEY=VALUE. Numbers, null, and values in braces or brackets are meant to be
+    parsed.
+    """
     for entry in entries:
         key, _, text = entry.partition("=")
         text = text.strip("'\" ")
-        found = parse_config([entry])[key]
-        if text[:1] not in "{[" and found != text and isinstance(found, str | Mapping | list):
-            raise UserError(f"--config {entry} is YAML for {found!r}; write it in a config file, in quotes")
+        parsed = parse_config([entry])[key]
+        if text[:1] not in "{[" and parsed != text and isinstance(parsed, str | Mapping | list):
+            raise UserError(f"--config {entry} is YAML for {parsed!r}; write it in a config file, in quotes")

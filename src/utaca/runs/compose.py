@@ -1,7 +1,10 @@
-"""Composition of the config: Hydra merges the chosen options of ``config/``; then single keys override them."""
+"""Compose a run's config: Hydra merges the chosen options of ``config/``; then single keys override them.
+
+A group is a key of the config whose value may be chosen by name; an option of the group is a file in ``config/``.
+"""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
@@ -19,44 +22,50 @@ from utaca.settings.checks import ROLES, load
 from utaca.settings.triggers import as_written
 
 BASE_GROUPS = ("scale", "reader", "corpus", "writer", "labeller")
-"""Groups that tell runs apart; the others add to a run."""
+"""Groups whose options are part of a run's base, and of its name; the others only add to a run."""
 
 
 def groups(root: Path) -> dict[str, list[str]]:
-    """Options of every config group, by the group's name on the command line.
+    """The names of the options of every config group, by the group's name on the command line.
 
     The folders ``runs`` and ``experiments`` hold config files and are not groups.
     """
     keys = {key.name for key in fields(schema.Config)}
     options = {}
     for folder in sorted(path for path in (root / "config").iterdir() if path.is_dir()):
-        for name in keys.intersection(ROLES if folder.name == "endpoint" else (folder.name,)):
+        # The options of the folder "endpoint" are those of three groups, one for each role.
+        names = ROLES if folder.name == "endpoint" else (folder.name,)
+        for name in keys.intersection(names):
             options[name] = sorted(path.stem for path in folder.glob("*.yaml"))
     return options
 
 
 def points_of(reader: str, root: Path) -> str:
-    """The group of points that a reader's config brings, or else the usual one."""
+    """The option of group ``points`` that a reader's config chooses; "llama", the main config's, if it chooses none."""
     path = root / "config" / "reader" / f"{reader}.yaml"
-    defaults = yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []) if path.is_file() else []
-    brought = (name for entry in defaults for key, name in entry.items() if key.startswith("override /points@"))
-    return next(brought, "llama")
+    if not path.is_file():
+        return "llama"
+    for entry in yaml.safe_load(path.read_text(encoding="utf-8")).get("defaults", []):
+        for key, option in entry.items():
+            if key.startswith("override /points@"):
+                return option
+    return "llama"
 
 
 def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """The whole config as a plain, resolved, checked dict.
+    """Compose the whole config as a plain, resolved and checked dict.
 
     ``overrides`` is what ``snakemake --config`` and ``--configfile`` collected: a group's option
     (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
     (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``). ``use`` may hold
     a whole group in place of an option's name, as a saved run does (:mod:`utaca.runs.record`), so that keys and
-    options still go on top of it. ``root`` is the folder that holds ``config/``; ``written`` are the config files, of
-    which Snakemake drops an option where keys follow. Raises :class:`UserError` naming all faulty keys.
+    options still go on top of it. ``root`` is the folder that holds ``config/``. ``written`` are the contents of the
+    config files: where one file names an option and a later one sets keys of that group, Snakemake keeps the keys only,
+    so the option is looked up there. Raises :class:`UserError` naming all faulty keys.
     """
     models.refuse_misread(overrides)
-    options = {key: option for file in written for key, option in file.items() if isinstance(option, str)}
-    kept = {key: {"use": options[key], **overrides[key]} for key in options if isinstance(overrides.get(key), Mapping)}
-    parts = _read({**overrides, **kept}, groups(root))
+    overrides = {**overrides, **_with_dropped_options(overrides, written)}
+    parts = _read(overrides, groups(root))
     faults = parts.faults
     if "points" in parts.choices:
         # An option of points sets ``decode`` too, in place of a saved run's ``decode``.
@@ -75,20 +84,40 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     except models.Faults as error:
         faults += error.faults
     models.refuse(faults)
-    named = as_written(load(plain))
-    if not named["run"]:
+    resolved = as_written(load(plain))
+    if not resolved["run"]:
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
-        named["run"] = runs.name(named, _usual(root), _options(root, chosen))
-        load(named)
-    variants = [(detector, "taken") for detector in named["detectors"].values()]
-    for section, key in [(named["reader"], "path"), (named["tasks"], "path"), *variants]:
+        resolved["run"] = runs.name(resolved, _usual(root), _options(root, chosen))
+        load(resolved)
+    # Files that ship with the project are found wherever the run's results lie.
+    variants = [(detector, "taken") for detector in resolved["detectors"].values()]
+    for section, key in [(resolved["reader"], "path"), (resolved["tasks"], "path"), *variants]:
         section[key] = shipped(section[key], root.absolute())
-    return named
+    return resolved
+
+
+def _with_dropped_options(
+    overrides: Mapping[str, Any], written: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The mappings of keys among the overrides whose group has an option in the files ``written``, with that option."""
+    options: dict[str, str] = {}
+    for file in written:
+        options.update({key: option for key, option in file.items() if isinstance(option, str)})
+    completed = {}
+    for key, option in options.items():
+        keys = overrides.get(key)
+        if isinstance(keys, Mapping):
+            completed[key] = {"use": option, **keys}
+    return completed
 
 
 @dataclass
 class _Parts:
-    """The overrides, sorted: options of groups, whole groups, single keys on top; and a sentence for each fault."""
+    """The overrides of a config, by kind; each is by the key of the config that it overrides.
+
+    ``choices`` are options of groups, ``whole`` contents of whole groups, and ``keys`` single keys that go on top of
+    either. ``faults`` has a sentence for each override that is wrong.
+    """
 
     choices: dict[str, str] = field(default_factory=dict)
     whole: dict[str, Any] = field(default_factory=dict)
@@ -97,6 +126,10 @@ class _Parts:
 
 
 def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Parts:
+    """Sort the overrides by kind; ``options`` are the names of every group's options.
+
+    ``decode`` is no group, but a saved config has it whole, under ``use``.
+    """
     parts = _Parts()
     for key, value in overrides.items():
         if "." in key:
@@ -105,32 +138,35 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
         elif key not in (*options, "decode"):
             parts.keys[key] = value
         elif isinstance(value, Mapping):
-            rest = dict(value)
-            chosen = rest.pop("use", "")
+            single_keys = dict(value)
+            chosen = single_keys.pop("use", "")
             if isinstance(chosen, Mapping):
                 parts.whole[key] = dict(chosen)
             elif chosen not in ("", None):
                 _choose(parts, key, chosen, options)
-            if rest:
-                parts.keys[key] = rest
-        elif (
-            key == "corpus"
-            and isinstance(value, str)
-            and value not in options[key]
-            and ("/" in value or value.lower().endswith((".jsonl", ".parquet")) or os.path.exists(value))
-        ):
+            if single_keys:
+                parts.keys[key] = single_keys
+        elif key == "corpus" and _is_path(value, options[key]):
             parts.choices[key] = "folder"
             parts.keys[key] = {"path": value}
         elif isinstance(value, str) and value and key != "decode":
             _choose(parts, key, value, options)
         else:
             path = ", or a path, as ./articles" if key == "corpus" else ""
-            named = "" if key == "decode" else "the name of an option or "
-            parts.faults.append(f"{key} must be {named}a mapping of keys{path}, not {value!r}.")
+            option = "" if key == "decode" else "the name of an option or "
+            parts.faults.append(f"{key} must be {option}a mapping of keys{path}, not {value!r}.")
     return parts
 
 
+def _is_path(value: Any, options: Sequence[str]) -> bool:
+    """Whether the value of ``corpus`` is the path of the user's own prose and none of the group's ``options``."""
+    if not isinstance(value, str) or value in options:
+        return False
+    return "/" in value or value.lower().endswith((".jsonl", ".parquet")) or os.path.exists(value)
+
+
 def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str]]) -> None:
+    """Add the option ``chosen`` of group ``key`` to the parts; a fault if the group has no such option."""
     if chosen in options.get(key, ()):
         parts.choices[key] = chosen
     else:
@@ -139,7 +175,7 @@ def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str
 
 
 def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
-    """The main config as Hydra composes it with the chosen options."""
+    """The main config as Hydra composes it with the chosen options; ``choices`` has an option by group."""
     written = tuple((path, path.stat().st_mtime_ns) for path in sorted((root / "config").rglob("*.yaml")))
     return deepcopy(_composed(root, tuple(choices.items()), written))
 
@@ -148,14 +184,19 @@ def _options(root: Path, choices: Mapping[str, str]) -> dict[str, Any]:
 def _composed(
     root: Path, choices: tuple[tuple[str, str], ...], written: tuple[tuple[Path, int], ...]
 ) -> dict[str, Any]:
-    """As :func:`_options`, cached until a config file changes: ``written`` has the files' modification times, in ns."""
+    """Compose as :func:`_options`; the result is cached, and must not be changed.
+
+    ``written`` has the modification times of all config files, in ns, so that a change of one composes again.
+    """
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    arguments = [f"{f'endpoint@{key}' if key in ROLES else key}={option}" for key, option in choices]
+    # A role's options are those of the folder "endpoint".
+    groups_in_hydra = {role: f"endpoint@{role}" for role in ROLES}
+    arguments = [f"{groups_in_hydra.get(key, key)}={option}" for key, option in choices]
     try:
         with initialize_config_dir(str((root / "config").resolve()), version_base="1.3"):
             composed = hydra_compose("config", overrides=arguments)
@@ -167,21 +208,35 @@ def _composed(
 
 
 def _usual(root: Path) -> dict[str, str]:
-    """The main config's option of each group."""
-    listed = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
-    pairs = [pair for entry in listed if isinstance(entry, Mapping) for pair in entry.items()]
-    return {str(key).removeprefix("endpoint@"): str(option) for key, option in pairs}
+    """The option that the main config has of each group."""
+    defaults = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
+    usual = {}
+    for entry in defaults:
+        # An entry is a mapping of a group to its option, but for "_self_".
+        if isinstance(entry, Mapping):
+            for key, option in entry.items():
+                usual[str(key).removeprefix("endpoint@")] = str(option)
+    return usual
 
 
 def _merged(base: Any, value: Any, path: str) -> Any:
-    """``base`` with the keys of ``value`` on top; a point is replaced as a whole, a detector keeps its other keys."""
+    """Put the keys of ``value`` on top of those of ``base``, at any depth; ``path`` is the dotted key of both.
+
+    A point is replaced as a whole, whereas a detector keeps its other keys.
+    """
     if not isinstance(base, Mapping) or not isinstance(value, Mapping) or path.startswith("points."):
         return value
-    return {**base, **{name: _merged(base.get(name), each, f"{path}.{name}") for name, each in value.items()}}
+    merged = dict(base)
+    for name, each in value.items():
+        merged[name] = _merged(base.get(name), each, f"{path}.{name}")
+    return merged
 
 
 def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[str]) -> Mapping[str, Any]:
-    """Changes of an endpoint, made remote by an address; adds to ``faults`` if a remote one's new model has no name."""
+    """The ``changes`` of the endpoint ``base``; an address among them makes a built-in endpoint remote.
+
+    Adds to ``faults`` if the changes give a remote endpoint another model and no name.
+    """
     was_remote = base.get("kind", "remote") == "remote"
     if changes.get("base_url") and not was_remote:
         changes = {"kind": "remote", **changes}
@@ -193,17 +248,20 @@ def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[
     return changes
 
 
-def _as_reader(base: Any, changes: Mapping[str, Any], kept: bool, faults: list[str]) -> Any:
-    """The base of a reader's changes. A model other than the option's needs a new name, and starts from defaults
-    unless ``use`` names the option (``kept``): the option's prompt, window, positions and methods may not fit it."""
+def _as_reader(base: Any, changes: Mapping[str, Any], is_chosen: bool, faults: list[str]) -> Any:
+    """What the ``changes`` of a reader go on top of: the option ``base``, or nothing for another model.
+
+    The option's prompt, window, positions and methods may not fit another model, so that it starts from the defaults,
+    unless the user chose the option (``is_chosen``). Adds to ``faults`` if the changes give another model no name.
+    """
     if not isinstance(base, Mapping):
         return base
     path = str(changes.get("path", base.get("path"))).rstrip("/")
-    same = path == str(base.get("path")).rstrip("/")
-    if not same and "name" not in changes:
+    is_same_model = path == str(base.get("path")).rstrip("/")
+    if not is_same_model and "name" not in changes:
         faults.append(
             f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
             f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
             "config/README.md, or from an option's by use: OPTION)."
         )
-    return base if same or kept or "name" not in changes else {}
+    return base if is_same_model or is_chosen or "name" not in changes else {}

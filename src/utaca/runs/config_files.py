@@ -1,6 +1,6 @@
-"""Config files and the words of a Snakemake command line, checked before Snakemake reads them.
+"""Check config files and the words of a Snakemake command line before Snakemake reads them.
 
-Snakemake parses both before it reads the Snakefile, so that its own faults there are tracebacks, or name no file.
+Snakemake parses both before it reads the Snakefile; its own errors there are tracebacks, or name no file.
 """
 
 import json
@@ -14,17 +14,22 @@ import yaml
 
 from utaca.errors import UserError
 
+# Options of Snakemake's command line that name config files, entries of the config, and the working directory.
 _FILES = ("--configfile", "--configfiles")
 _ENTRIES = ("--config", "-C")
 _FOLDER = ("--directory", "-d")
 _MERGE = "tag:yaml.org,2002:merge"
+"""YAML's tag of the key ``<<``, which merges another mapping."""
 _KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 """What Snakemake takes for the key of an entry of ``--config``."""
 
 
 def check(path: str | Path) -> None:
-    """Raise :class:`UserError`, with the line, if a config file is missing, is no YAML or JSON of keys and values, or
-    has a key twice: a parser would silently take the last."""
+    """Check a config file; raise :class:`UserError`, with the line, if it has a fault.
+
+    Faults are a file that is missing or no YAML or JSON of keys and values, and a key that comes twice, of which a
+    parser would silently take the last.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -32,34 +37,38 @@ def check(path: str | Path) -> None:
     except UnicodeDecodeError as error:
         raise UserError(f"the config file {path} is not UTF-8 text ({error.reason}); convert it") from error
     try:
-        held = json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, path))
+        content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError):
+        # It is no JSON.
         _check_yaml(text, path)
     else:
-        if not isinstance(held, dict):
+        if not isinstance(content, dict):
             raise _no_keys(path)
 
 
-def _once(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _object(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any]:
+    """The dict of a JSON object's ``pairs``; raises :class:`UserError` if a key comes twice."""
+    content: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in content:
             raise UserError(f"{path}: the key {key!r} comes twice; remove one")
-        found[key] = value
-    return found
+        content[key] = value
+    return content
 
 
 def _no_keys(path: str | Path) -> UserError:
+    """The error of a file that is no mapping."""
     return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
 
 
 def _check_yaml(text: str, path: str | Path) -> None:
+    """Check the text of a YAML file, as :func:`check` says."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(node, yaml.MappingNode):
             raise _no_keys(path)
         _check_nodes(node, path, set(), set())
-        # What is wrong only as a whole, as a list for a key.
+        # Finds faults that no single node has, such as a list for a key.
         yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -73,7 +82,11 @@ def _check_yaml(text: str, path: str | Path) -> None:
 
 
 def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[int]) -> None:
-    """Check the keys of a node and of those below it; ``above`` and ``done`` have the ids of nodes that were met."""
+    """Check the keys and values of a node and of the nodes below it.
+
+    Anchors let a node occur in several places, or in itself: ``above`` has the ids of the nodes that hold this one, and
+    ``done`` those of the nodes that were checked.
+    """
     if id(node) in above:
         raise UserError(
             f"{path}, line {node.start_mark.line + 1}: an anchor holds itself; write out what it stands for"
@@ -87,15 +100,16 @@ def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[i
     above.add(id(node))
     if isinstance(node, yaml.MappingNode):
         _check_keys(node, path)
-    for each in node.value:
-        for part in each if isinstance(each, tuple) else (each,):
+    for item in node.value:
+        # An item of a mapping is a pair of nodes, an item of a list is one node.
+        for part in item if isinstance(item, tuple) else (item,):
             _check_nodes(part, path, above, done)
     above.remove(id(node))
     done.add(id(node))
 
 
 def _check_value(node: yaml.ScalarNode, path: str | Path) -> None:
-    """Check that a value is of the kind that it is written as, as a number that it can be read as."""
+    """Check that a value can be read as what YAML takes it for, such as a number or a date."""
     try:
         yaml.SafeLoader("").construct_object(node)
     except yaml.YAMLError:
@@ -109,6 +123,7 @@ def _check_value(node: yaml.ScalarNode, path: str | Path) -> None:
 
 
 def _check_keys(node: yaml.MappingNode, path: str | Path) -> None:
+    """Check that each key of a mapping comes once."""
     lines: dict[str, int] = {}
     for key, _ in node.value:
         if isinstance(key, yaml.ScalarNode):
@@ -122,8 +137,11 @@ def _check_keys(node: yaml.MappingNode, path: str | Path) -> None:
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Raise :class:`UserError` for what Snakemake would end in a traceback for: a config file that is missing or
-    malformed, an entry of ``--config`` without a key or a value, or a working directory that cannot be made."""
+    """Check the ``words`` of a command line; raise :class:`UserError` for faults that end Snakemake in a traceback.
+
+    These are a config file that is missing or malformed, an entry of ``--config`` without a key or a value, and a
+    working directory that cannot be made; the directory is made here.
+    """
     for option, value in _options(words):
         if option in _FILES:
             check(value)
@@ -142,13 +160,16 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each value of the options that :func:`check_words` checks, with its option."""
+    """Yield (option, value) for every value of an option on a command line.
+
+    An option takes all words up to the next one, but for the working directory, which is one word.
+    """
     option = ""
     for word in words:
-        name, joined, value = word.partition("=")
+        name, equals_sign, value = word.partition("=")
         if word.startswith("-"):
             option = name
-            if joined:
+            if equals_sign:
                 yield option, value
         elif option:
             yield option, word

@@ -1,4 +1,4 @@
-"""The end of a workflow by Ctrl-C: without tracebacks, and with a last line that says how to go on."""
+"""End a workflow on Ctrl-C without tracebacks, and with a last line that says how to go on."""
 
 import atexit
 import signal
@@ -10,8 +10,9 @@ import psutil
 
 INTERRUPTED = "Interrupted. What is done is kept; the same command goes on."
 DEAF = "set -euo pipefail; trap '' INT;"
-"""Shell prefix of jobs: they do not hear Ctrl-C themselves, whatever they import just then; their parent ends them."""
-_heard: list[int] = []
+"""Shell prefix of jobs: they ignore Ctrl-C themselves, whatever they import just then; their parent ends them."""
+_received: list[int] = []
+"""Numbers of the signals that :func:`_interrupted` received."""
 
 
 def end_quietly() -> None:
@@ -20,15 +21,16 @@ def end_quietly() -> None:
     A second Ctrl-C ends the process at once, and leaves Snakemake's lock.
     """
     # What is registered first runs last.
-    atexit.register(lambda: _heard and print(INTERRUPTED, file=sys.stderr, flush=True))
+    atexit.register(lambda: _received and print(INTERRUPTED, file=sys.stderr, flush=True))
     signal.signal(signal.SIGINT, _interrupted)
 
 
 def _interrupted(number: int, frame: Any) -> NoReturn:
+    """End the jobs and this process; from now on, a second Ctrl-C ends it at once."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    _heard.append(number)
+    _received.append(number)
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.terminate()
-    # Snakemake's scheduler catches it, ends its work and removes its lock.
+    # Snakemake's scheduler catches this exception, ends its work and removes its lock.
     raise SystemExit(128 + number)

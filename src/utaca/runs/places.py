@@ -1,4 +1,4 @@
-"""Paths that a run uses, and where its processes find the package."""
+"""Check the paths that a run uses, and say to its processes where they find the package."""
 
 import os
 import re

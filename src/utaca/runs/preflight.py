@@ -1,4 +1,4 @@
-"""Checks before the first job of a run: everything that a stage would lack later is reported at once.
+"""Check before the first job of a run what its stages need; everything that is missing is reported at once.
 
 ``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does only the checks, for a whole run, and prints a
 line per check; it exits with 1 if something is missing. A run checks its stages before its first job.
@@ -32,24 +32,27 @@ STAGES = (
     "biographies", "corpus", "documents", "trajectories", "labels", "detectors", "generations", "methods", "scores",
     "tasks",
 )  # fmt: skip
-"""Stages of a run that need something."""
+"""Stages of a run that need something. "methods" are the points that do not decode from block memory."""
 _OF_RULES = {rule: stage.name for stage in PIPELINE for rule in stage.checked}
-"""Stages by the rules that make them; in rules of sets of tasks, the wildcard ``task`` names the set."""
+"""The stage of each rule that needs something; in rules of sets of tasks, the wildcard ``task`` names the set."""
 _DECODING = {"trajectories", "generations", "methods", "tasks"}
+"""Stages that decode answers."""
 # Rough sizes on disk: a token of a document as text, one of an answer with its trace, a number of an embedding.
 _TEXT_BYTES = 5
 _ANSWER_BYTES = 200
 _EMBEDDING_BYTES = 4
 _ROLES = {"biographies": "writer", "labels": "labeller", "scores": "judge"}
+"""The role of the endpoint that each of these stages asks."""
 
 
 def check(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Check what ``stages`` that still have work need: names of :data:`STAGES`, or ``detections``; others need nothing.
+    """Check that all is there that the ``stages`` need; return a note on each check, by the check's name.
 
+    ``stages`` are those that still have work: names of :data:`STAGES`, or ``detections``; other stages need nothing.
     ``here``: jobs run on this machine; a cluster's machines have another memory and other GPUs. ``sets`` are the sets
-    of tasks to make; None: all sets that the stages ask or learn from. Returns a note by the name of each check.
+    of tasks to make; None means all sets that the stages ask or learn from.
 
     Raises:
         UserError: a sentence for every fault: what is missing, where it was looked for and what to set.
@@ -60,27 +63,31 @@ def check(
 
 
 def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> dict[str, str]:
-    """As :func:`check`, for the stages and sets of Snakemake's ``jobs``."""
+    """Check what Snakemake's ``jobs`` need, as :func:`check` does for their stages and sets of tasks."""
     stages = set()
     sets = set()
     for job in jobs:
+        # "" for a rule that needs nothing.
         stages.add(_OF_RULES.get(job.rule.name, ""))
         if job.wildcards_dict.get("kind") == "methods":
             stages.add("methods")
-        sets |= {job.wildcards_dict["task"]} if "task" in job.wildcards_dict else set()
+        if "task" in job.wildcards_dict:
+            sets.add(job.wildcards_dict["task"])
     return check(settings, stages, here=here, sets=[name for name in settings.tasks.sets if name in sets])
 
 
 def check_files(jobs: Sequence[Any], folder: Path) -> None:
-    """Raise :class:`UserError` if a file of the run in ``folder``, or a detector, that Snakemake's ``jobs`` read and
-    none of them makes is cut off or damaged: Snakemake looks only at its time."""
+    """Raise :class:`UserError` if a file that Snakemake's ``jobs`` read, and none of them makes, is cut off or damaged.
+
+    Files of the run in ``folder`` and detectors are checked. Snakemake itself looks only at the times of files.
+    """
     from utaca.detection.about import settings_of
     from utaca.records.tables import check_whole
 
     made = {str(path) for job in jobs for path in job.output}
-    there = {str(path) for job in jobs for path in job.input} - made
+    only_read = {str(path) for job in jobs for path in job.input} - made
     faults = []
-    for path in sorted(path for path in there if Path(path).exists()):
+    for path in sorted(path for path in only_read if Path(path).exists()):
         try:
             if path.endswith(".parquet") and path.startswith(f"{folder}/"):
                 check_whole(path)
@@ -103,53 +110,65 @@ class Finding:
 def findings(
     settings: schema.Config, stages: Collection[str], *, here: bool = True, sets: Collection[str] | None = None
 ) -> Iterator[Finding]:
-    """The result of each check that the stages call for, one after another; see :func:`check`."""
+    """Do each check that the stages need, and yield its result; arguments are those of :func:`check`."""
     wanted = set(stages)
-    names = _sets(settings, wanted) if sets is None else list(sets)
+    set_names = _sets(settings, wanted) if sets is None else list(sets)
     # Decoding the rows of a set counts as a stage, whichever stage it is for.
-    wanted = wanted | {"tasks"} if names else wanted - {"tasks"}
+    wanted = wanted | {"tasks"} if set_names else wanted - {"tasks"}
     decoding = wanted & _DECODING
     reading = wanted & {"documents", *_DECODING}
     people = settings.scale.test.people
     taken = {name: detector.taken for name, detector in settings.detectors.items() if detector.taken}
     roles = [role for stage, role in _ROLES.items() if stage in wanted and not (people and role == "writer")]
-    # One request is enough for an endpoint in several roles.
-    first = {role: next(x for x in roles if getattr(settings, x) == getattr(settings, role)) for role in roles}
-    alike = [" and ".join(role for role in roles if first[role] == one) for one in dict.fromkeys(first.values())]
+    is_remote = any(getattr(settings, role).kind == "remote" for role in roles)
+    # Name of each check, whether it is needed (if it is truthy), and its function, which returns a note.
     checks: list[tuple[str, Any, Callable[[], str]]] = [
         ("people", people and wanted & {"biographies", "documents"}, lambda: _people(settings.scale.test)),
         ("corpus", "corpus" in wanted, lambda: _corpus(settings)),
         (WINDOW, wanted & {"documents", "trajectories", "generations"}, lambda: _window(settings)),
         ("reader", reading, lambda: _reader(settings.reader, bool(decoding), here)),
-        ("tasks", names, lambda: _tasks(settings.tasks, names)),
+        ("tasks", set_names, lambda: _tasks(settings.tasks, set_names)),
         ("methods", wanted & {"generations", "methods", "tasks"}, lambda: _methods(settings)),
         ("detectors", taken and wanted & {"detections", "generations", "tasks"}, lambda: _detectors(settings, taken)),
-        ("memory", decoding and here, lambda: _memory(settings, wanted, names)),
-        # The rules in process keep no answers.
-        ("answers", any(getattr(settings, x).kind == "remote" for x in roles), lambda: _answers(settings.answers)),
-        *((name, True, partial(_endpoint, getattr(settings, name.split()[0]), name)) for name in alike),
-        ("disk", reading, lambda: _disk(settings, wanted)),
+        ("memory", decoding and here, lambda: _memory(settings, wanted, set_names)),
+        # The built-in rules keep no answers.
+        ("answers", is_remote, lambda: _answers(settings.answers)),
     ]
-    unread = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader) is None
-    for name, called, work in checks:
-        # The checks of memory and disk read the reader's model, which may be missing.
-        if not called or (unread and name in ("memory", "disk")):
+    for role, all_roles in _roles_by_endpoint(settings, roles).items():
+        name = " and ".join(all_roles)
+        checks.append((name, True, partial(_endpoint, getattr(settings, role), name)))
+    checks.append(("disk", reading, lambda: _disk(settings, wanted)))
+    # The checks of memory and disk read the reader's model, which may be missing.
+    reader_is_missing = gguf.is_gguf(settings.reader.path) and files.folder_of(settings.reader) is None
+    for name, is_needed, work in checks:
+        if not is_needed or (reader_is_missing and name in ("memory", "disk")):
             continue
         try:
             yield Finding(name, note=work())
         except UserError as error:
-            unread |= name == "reader"
+            if name == "reader":
+                reader_is_missing = True
             yield Finding(name, fault=str(error))
 
 
+def _roles_by_endpoint(settings: schema.Config, roles: Sequence[str]) -> dict[str, list[str]]:
+    """The roles of each endpoint, by the first of them: one request is enough for an endpoint in several roles."""
+    by_endpoint: dict[str, list[str]] = {}
+    for role in roles:
+        first = next(other for other in roles if getattr(settings, other) == getattr(settings, role))
+        by_endpoint.setdefault(first, []).append(role)
+    return by_endpoint
+
+
 def _people(size: schema.SplitSettings) -> str:
-    """Check that the file of biographies holds as many as the settings want."""
+    """Check that the file of handwritten biographies (``size.people``) holds as many as the split wants."""
     from utaca.biographies.handwritten import handwritten
 
     return f"{len(list(handwritten(size.people, size.biographies)))} biographies of {size.people}"
 
 
 def _corpus(settings: schema.Config) -> str:
+    """Check that the user's own prose, if it is the corpus, can be read."""
     from utaca.biographies.corpora import folder
 
     if settings.corpus.source == "folder":
@@ -159,7 +178,7 @@ def _corpus(settings: schema.Config) -> str:
 
 
 def _window(settings: schema.Config) -> str:
-    """What share of each split's facts retrieval alone reaches; the config was refused if one is too small."""
+    """The share of each split's facts that only retrieval reaches; a config in which one is too small was refused."""
     shares = ", ".join(f"{split} {share:.0%}" for split, share in outside(settings).items())
     return f"facts outside of the reader's initial tokens and window: {shares}"
 
@@ -173,7 +192,10 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
 
 
 def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
-    """Check each set's settings against its task, the metric's packages, and its files; raise all faults at once."""
+    """Check the sets of these names: their settings, the packages of their metrics, and their files.
+
+    All faults are raised at once.
+    """
     from utaca.tasks.registry import files_of, task_of
 
     faults = []
@@ -194,6 +216,7 @@ def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
 
 
 def _endpoint(endpoint: schema.EndpointSettings, role: str) -> str:
+    """Check that an endpoint answers; ``role`` names it in messages."""
     from utaca.endpoints.chat import check as check_endpoint
 
     check_endpoint(endpoint, role)
@@ -202,22 +225,28 @@ def _endpoint(endpoint: schema.EndpointSettings, role: str) -> str:
 
 
 def _answers(place: str) -> str:
+    """Check that the answer store can be opened and written to."""
     from utaca.endpoints.store import check as check_store
 
     return check_store(place)
 
 
 def _methods(settings: schema.Config) -> str:
-    """Check methods by building them with their settings and their points' values; raise all faults at once."""
-    # A file of the user's there may not load.
+    """Check the methods of points that do not decode from block memory, and those that the config sets keys of.
+
+    They are built with their settings, and at each point with the point's values; all faults are raised at once.
+    """
+    # Imported for its errors: a file of the user's in that folder may not load.
     from utaca.detection.signals import SIGNALS  # noqa: F401
     from utaca.methods import build, method_of
 
     others = [point for point in settings.operating.values() if not point.in_blocks]
-    used = dict.fromkeys([*settings.reader.methods, *settings.methods, *(x.base or x.method for x in others)])
-    about = {name: settings.settings_of(name) for name in used}
+    used = [*settings.reader.methods, *settings.methods, *(point.base or point.method for point in others)]
+    settings_by_name = {name: settings.settings_of(name) for name in used}
+    makers: list[Callable[[], Any]] = [partial(build, name, about) for name, about in settings_by_name.items()]
+    makers += [partial(method_of, point, settings_by_name) for point in others]
     faults = []
-    for make in [*(partial(build, *one) for one in about.items()), *(partial(method_of, x, about) for x in others)]:
+    for make in makers:
         try:
             make()
         except UserError as error:
@@ -227,7 +256,10 @@ def _methods(settings: schema.Config) -> str:
 
 
 def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
-    """Check that the files of detectors ``taken`` from folders (by variant) exist and are as the config says."""
+    """Check the detectors that are taken from folders and not trained: their files exist and are as the config says.
+
+    ``taken`` has the folder of each, by its variant.
+    """
     from utaca.detection.about import check_alike, settings_of
 
     for name, folder in taken.items():
@@ -243,74 +275,89 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
 
 
 def _reader(reader: schema.ReaderSettings, weights: bool, here: bool) -> str:
-    """Check the model's config, tokenizer and family, and, if ``weights``, that these are here or can be fetched."""
+    """Check a reader's settings and its model's config, tokenizer and family.
+
+    ``weights``: also check that its weights are on this machine or can be fetched. If jobs do not run ``here``, the
+    reader's device is not checked.
+    """
     from utaca.readers.checks import check as check_reader
     from utaca.readers.checks import check_settings
 
     reader = reader if here else replace(reader, device="auto")
     # A job of the run fetches the file of a reader of the catalogue.
-    expected = public.is_made(reader.path) and not Path(reader.path).is_file()
-    if expected and (awaited := public.entry(reader.path)) is not None:
+    is_awaited = public.is_made(reader.path) and not Path(reader.path).is_file()
+    if is_awaited and (entry := public.entry(reader.path)) is not None:
         check_settings(reader)
-        public.check_fetch(Path(reader.path), awaited)
-        public.check_index(awaited)
-        return f"{reader.path}, {gib(awaited.size)} to be fetched"
+        public.check_fetch(Path(reader.path), entry)
+        public.check_index(entry)
+        return f"{reader.path}, {gib(entry.size)} to be fetched"
     check_reader(reader)
-    found = files.weights(reader)
+    paths = files.weights(reader)
     if Path(reader.path).exists():
-        return f"{reader.path}, {gib(_size(found or [Path(reader.path)]))} of weights"
+        return f"{reader.path}, {gib(_size(paths or [Path(reader.path)]))} of weights"
     if not weights:
         return reader.path
-    if found:
-        return f"{reader.path}, {gib(_size(found))} of weights in the cache"
+    if paths:
+        return f"{reader.path}, {gib(_size(paths))} of weights in the cache"
     return f"{reader.path}, {gib(_to_fetch(reader))} of weights to be fetched"
 
 
 def _to_fetch(reader: schema.ReaderSettings) -> int:
-    """Bytes of weights to fetch for a hub model; raises :class:`UserError` if the hub does not answer or has none."""
+    """Ask the hub for the bytes of a model's weights; :class:`UserError` if it does not answer or has no weights."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HTTPError
 
     where = files.where(reader)
-    mend = f"fetch them first: hf download {reader.path}"
+    advice = f"fetch them first: hf download {reader.path}"
     try:
         with hub.asked_once(reader.path, reader.revision):
             about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
     except (HTTPError, OSError, ValueError) as error:
-        raise UserError(f"{where} has no weights in the cache, and the hub cannot be asked for them; {mend}") from error
-    sizes = {file.rfilename: file.size or 0 for file in about.siblings or []}
-    sizes = [n for name, n in sizes.items() if name.endswith(".safetensors") and not name.startswith(files.TWICE)]
+        raise UserError(
+            f"{where} has no weights in the cache, and the hub cannot be asked for them; {advice}"
+        ) from error
+    sizes = []
+    for file in about.siblings or []:
+        if file.rfilename.endswith(".safetensors") and not file.rfilename.startswith(files.TWICE):
+            sizes.append(file.size or 0)
     if not sizes:
         raise UserError(f"{where} has no .safetensors files on the hub; set reader.path to a model that has them")
     return sum(sizes)
 
 
 def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> str:
-    """Compare the bytes of weights and longest document with the free memory of the GPU and the free main memory.
+    """Check that the weights and the longest document that the stages read fit into the free memory, GPU and main.
 
-    The passes that read a document need further memory, which depends on the machine; each job checks that itself.
+    ``sets`` are names of sets of tasks that are decoded. The passes that read a document need further memory, which
+    depends on the machine; each job checks that itself.
     """
     from utaca.readers.load import resolved
 
     reader = resolved(settings.reader)
-    item = 2 if reader.dtype == "bfloat16" else 4
+    bytes_per_number = 2 if reader.dtype == "bfloat16" else 4
     tokens = _longest(settings, stages, sets)
-    weights = _weights(reader, item)
-    document = _sizes(reader).cache_bytes(tokens, item)
-    host = reader.memory.storage == "host"
+    weights = _weights(reader, bytes_per_number)
+    document = _sizes(reader).cache_bytes(tokens, bytes_per_number)
+    document_in_host = reader.memory.storage == "host"
+    # The bytes that are needed, and the bytes that are free (None: not known), by place.
     places = {"main memory": (weights + document, machine.free_memory())}
     if reader.device == "cuda":
+        on_gpu = weights if document_in_host else weights + document
         # Weights pass through main memory on their way.
+        in_main_memory = max(weights, document) if document_in_host else weights
         places = {
-            "the GPU": (weights + (0 if host else document), machine.free_gpu_memory()),
-            "main memory": (max(weights, document if host else 0), machine.free_memory()),
+            "the GPU": (on_gpu, machine.free_gpu_memory()),
+            "main memory": (in_main_memory, machine.free_memory()),
         }
     parts = f"{gib(weights)} of weights and {gib(document)} for a document of {tokens:,} tokens"
     notes = []
     for place, (size, free) in places.items():
         if free is not None and size > free:
-            ways = ["reader.memory.storage=host"] if place == "the GPU" and not host else []
-            ways += ["reader.dtype=bfloat16"] if reader.dtype == "float32" else []
+            ways = []
+            if place == "the GPU" and not document_in_host:
+                ways.append("reader.memory.storage=host")
+            if reader.dtype == "float32":
+                ways.append("reader.dtype=bfloat16")
             raise UserError(
                 f"reader {reader.name} needs {gib(size)} of {place} ({parts}), but {gib(free)} are free; take "
                 f"{', or '.join([*ways, 'a smaller reader', 'shorter documents'])}."
@@ -319,32 +366,43 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
     return f"{'; '.join(notes)} ({parts})"
 
 
-def _weights(reader: schema.ReaderSettings, item: int) -> int:
+def _weights(reader: schema.ReaderSettings, bytes_per_number: int) -> int:
+    """Bytes of a reader's weights in memory or, if they are not on this machine, as the hub has them."""
     paths = files.weights(reader)
     if reader.weights == "packed":
         return _size(paths)
-    return files.parameters(paths) * item if paths else _to_fetch(reader)
+    return files.parameters(paths) * bytes_per_number if paths else _to_fetch(reader)
 
 
 def _longest(settings: schema.Config, stages: Collection[str], sets: Sequence[str]) -> int:
-    """Tokens of the longest document that the stages read; a set without a length says nothing of its prompts."""
-    splits = {"trajectories": ("train", "validation", "test"), "generations": ("validation", "test")}
-    splits["methods"] = splits["generations"]
-    longest = [getattr(settings.scale, split).tokens[-1] for stage in stages for split in splits.get(stage, ())]
-    return max([0, *(settings.tasks.sets[name].length for name in sets), *longest])
+    """Tokens of the longest document that the stages read, and of the longest text of the ``sets`` of tasks.
+
+    A set without a length (0) says nothing of its prompts.
+    """
+    splits_of = {"trajectories": ("train", "validation", "test"), "generations": ("validation", "test")}
+    splits_of["methods"] = splits_of["generations"]
+    lengths = [0]
+    for stage in stages:
+        lengths += [getattr(settings.scale, split).tokens[-1] for split in splits_of.get(stage, ())]
+    lengths += [settings.tasks.sets[name].length for name in sets]
+    return max(lengths)
 
 
 def _disk(settings: schema.Config, stages: Collection[str]) -> str:
-    """Compare rough sizes of the biographies' results, and of weights to fetch, with the free disk space."""
+    """Check that the biographies' results, and weights to fetch, fit on the disks, by their rough sizes."""
     reader = settings.reader
-    splits = {split: getattr(settings.scale, split) for split in FACTS}
+    splits = {name: getattr(settings.scale, name) for name in FACTS}
     size = _TEXT_BYTES * sum(split.biographies * split.tokens[-1] for split in splits.values())
     if stages & _DECODING:
-        points = [(split, len(settings.decoded(section))) for section, split in schema.SECTIONS.items()]
-        answers = sum(splits[split].biographies * FACTS[split] * number for split, number in points)
-        trajectories = sum(split.trajectories * FACTS[name] for name, split in splits.items())
+        # FACTS has the facts of a biography, by split; for each, an answer has up to `max_new_tokens` tokens.
+        answered_facts = 0
+        for section, name in schema.SECTIONS.items():
+            n_points = len(settings.decoded(section))
+            answered_facts += splits[name].biographies * FACTS[name] * n_points
+        trajectory_facts = sum(split.trajectories * FACTS[name] for name, split in splits.items())
         embedding = _EMBEDDING_BYTES * _sizes(reader).hidden * len(settings.trajectories.sites)
-        size += reader.max_new_tokens * (answers * _ANSWER_BYTES + trajectories * (_ANSWER_BYTES + embedding))
+        bytes_per_token = answered_facts * _ANSWER_BYTES + trajectory_facts * (_ANSWER_BYTES + embedding)
+        size += reader.max_new_tokens * bytes_per_token
     check_room(Path("results"), size, "results take about", "free some, or run where there is more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
@@ -354,18 +412,23 @@ def _disk(settings: schema.Config, stages: Collection[str]) -> str:
 
 
 def _sizes(reader: schema.ReaderSettings) -> Sizes:
+    """The sizes of a reader's model, by its config file."""
     config = files.config_file(reader)
     if config is None:
         raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here")
     return Sizes.of(files.check_config(config))
 
 
-def _size(files: Sequence[Path]) -> int:
-    return sum(path.stat().st_size for path in files)
+def _size(paths: Sequence[Path]) -> int:
+    """Bytes of these files together."""
+    return sum(path.stat().st_size for path in paths)
 
 
 def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, Any]:
-    """The config that Snakemake makes of ``--configfile`` and ``--config``."""
+    """The config that Snakemake makes of the files of ``--configfile`` and the entries of ``--config``.
+
+    Raises :class:`UserError` if they cannot be read.
+    """
     from snakemake.cli import parse_config
     from snakemake.exceptions import WorkflowError
     from snakemake.settings.types import ConfigSettings
@@ -382,7 +445,10 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
 
 
 def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
-    """Print the result of each check of a run, one per line; return 1 if something is missing, else 0."""
+    """Check a whole run, given by its command line, and print the result of each check, one per line.
+
+    Returns the exit status: 1 if something is missing, else 0.
+    """
     from snakemake.common.configfile import load_configfile
 
     from utaca.data_files import root
@@ -401,8 +467,11 @@ def report(configfiles: Sequence[Path], entries: Sequence[str]) -> int:
         print(f"fault  config: {error}")
         return 1
     print(f"ok     config: run {config['run']}")
-    missing = 0
-    for done in findings(load(config), STAGES):
-        missing += bool(done.fault)
-        print(f"fault  {done.fault}" if done.fault else f"ok     {done.name}: {done.note}", flush=True)
-    return int(missing > 0)
+    status = 0
+    for finding in findings(load(config), STAGES):
+        if finding.fault:
+            status = 1
+            print(f"fault  {finding.fault}", flush=True)
+        else:
+            print(f"ok     {finding.name}: {finding.note}", flush=True)
+    return status

@@ -1,4 +1,4 @@
-"""Runs: the settings that define a run, its name, and the files that are written beside its results.
+"""The record of a run: the settings that define it, its name, its saved config, and where its results come from.
 
 A run is defined by its *base*, everything that its trajectories depend on. Points, detectors, judges and tables may be
 added to a run later.
@@ -27,76 +27,90 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "writer", "labeller")
+"""Parts whose names are in a run's name, where they are not the usual ones."""
 _ADDED = (("scale", "bootstrap"), ("scale", "replays"), ("scale", "timed"), ("reader", "methods"))
+"""Keys of these parts that do not belong to the base: what they make is added to a run."""
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")
+"""Keys that a saved config has under ``use``."""
 _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pandas", "pyarrow", "snakemake", "openai")
+"""Packages whose versions the manifest has."""
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
+"""Endings of the files of a model's folder whose digests the manifest has."""
 _SHOWN = 3
+"""Most keys that a message on a changed base names."""
 
 
 def base(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The base of a config, without transport keys: two configs with equal bases may share a run."""
-    typed = identity(build(schema.Config, config))
+    """The base of a config, without transport keys (those that change no result).
+
+    Two configs with equal bases may share a run.
+    """
+    settings = identity(build(schema.Config, config))
     for part, key in _ADDED:
-        del typed[part][key]
-    return {part: typed[part] for part in PARTS}
+        del settings[part][key]
+    return {part: settings[part] for part in PARTS}
 
 
 def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any]) -> str:
     """The default name of a run, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
 
-    ``usual`` has the default run's option of each group; ``pure`` is the config of the chosen options without further
-    keys. If the bases of ``config`` and ``pure`` differ, six hex digits of the base's digest end the name.
+    ``usual`` has the default run's option of each group; ``pure`` is the config of the chosen options without the
+    single keys that were set. If these keys change the base, the name ends in six hexadecimal digits of its digest.
     """
     parts = [config["scale"]["name"]]
     parts += [config[key]["name"] for key in _NAMED if config[key]["name"] != usual.get(key)]
     try:
-        same = base(config) == base(pure)
+        is_pure = base(config) == base(pure)
     except UserError:
         # An option may be valid only with further keys that the user sets.
-        same = False
-    return "-".join(parts if same else [*parts, digest(base(config))[:6]])
+        is_pure = False
+    if not is_pure:
+        parts.append(digest(base(config))[:6])
+    return "-".join(parts)
 
 
 def check(config: Mapping[str, Any], folder: Path) -> None:
-    """Raise :class:`UserError` if the run in ``folder`` (``results/NAME``) has another base, or if a file or a broken
-    link has the path of ``folder``, of a parent or of ``logs``."""
+    """Raise :class:`UserError` if the run that ``folder`` (``results/NAME``) holds has another base than the config.
+
+    Also if a folder of the run, such as ``logs``, cannot be made because a file or a broken link has its path.
+    """
     for place in (Path("logs"), *reversed(folder.parents), folder):
         if os.path.lexists(place) and not place.is_dir():
             raise UserError(f"{place} is no folder, or links to a disk that is not mounted; mount it, or move it away")
     path = folder / CONFIG
     if not path.is_file():
         return
-    mend = "name this run otherwise (--config run=NAME)"
+    advice = "name this run otherwise (--config run=NAME)"
     saved = read(path)
     try:
-        before = base(saved)
+        saved_base = base(saved)
     except UserError as error:
         fault = error.faults[0] if isinstance(error, Faults) else str(error)
-        raise UserError(f"{path} was written under other settings: {fault} To keep it, {mend}.") from error
+        raise UserError(f"{path} was written under other settings: {fault} To keep it, {advice}.") from error
     now = dict(_flat(base(config)))
-    then = dict(_flat(before))
-    changed = [
-        f"{key} ({then.get(key)!r} there, {now.get(key)!r} now)"
-        for key in dict.fromkeys([*now, *then])
-        if now.get(key) != then.get(key)
-    ]
+    there = dict(_flat(saved_base))
+    changed = []
+    for key in dict.fromkeys([*now, *there]):
+        if now.get(key) != there.get(key):
+            changed.append(f"{key} ({there.get(key)!r} there, {now.get(key)!r} now)")
     if changed:
         more = [f"{len(changed) - _SHOWN} more keys"] if len(changed) > _SHOWN else []
         raise UserError(
-            f"run {config['run']} in {folder} was made with another {' and '.join(changed[:_SHOWN] + more)}; {mend}, "
+            f"run {config['run']} in {folder} was made with another {' and '.join(changed[:_SHOWN] + more)}; {advice}, "
             f"or take up its settings (--configfile {path})."
         )
 
 
 def claim(config: Mapping[str, Any], folder: Path, *, asked: bool) -> None:
-    """Save the config if its run has none yet, so that :func:`check` recognises the run from the first file on.
+    """Save the config in the run's ``folder`` if there is none yet, so that :func:`check` can recognise the run.
 
-    If ``asked`` for, it replaces a config of other results: Snakemake never remakes a file that it has not made itself.
+    ``asked``: the saved config is among the files that the command makes. Then one that gives other results is replaced
+    too, because Snakemake makes no file again that no job of its own made.
     """
     path = folder / CONFIG
-    saved = path.is_file() and identity(build(schema.Config, read(path)))
-    if not saved or (asked and saved != identity(build(schema.Config, config))):
+    saved = identity(build(schema.Config, read(path))) if path.is_file() else None
+    differs = saved != identity(build(schema.Config, config))
+    if saved is None or (asked and differs):
         write(config, path)
 
 
@@ -118,7 +132,10 @@ def write(config: Mapping[str, Any], path: Path) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a config that :func:`write` saved, unchecked; raises :class:`UserError` if the file holds no such config."""
+    """Read a config that :func:`write` saved; its values are not checked.
+
+    Raises :class:`UserError` if the file holds no such config.
+    """
     try:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
@@ -127,7 +144,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:
-    """The provenance of a run's results: code, versions, machine, model and the digest of every input file."""
+    """Where a run's results come from: code, versions, machine, model and the digest of every input file.
+
+    ``root`` is the project's folder, a checkout perhaps.
+    """
     return {
         "run": config["run"],
         "utaca": _version("utaca"),
@@ -150,11 +170,16 @@ def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> d
 
 
 def _model(reader: Mapping[str, Any]) -> dict[str, Any]:
-    """Digests of a local model's files; for a hub model, its commit if it is in the local cache, else its revision."""
-    folder = Path(reader["path"])
-    if folder.exists():
-        files = [path for path in folder.iterdir() if path.suffix in _MODEL_FILES] if folder.is_dir() else [folder]
-        return {"path": reader["path"], "files": {path.name: sha256(path) for path in sorted(files)}}
+    """The identity of a reader's model: the digests of its files or, for a hub model, its commit.
+
+    The commit is known if the model is in the local cache; else it is the config's revision.
+    """
+    path = Path(reader["path"])
+    if path.exists():
+        files = [path]
+        if path.is_dir():
+            files = [file for file in path.iterdir() if file.suffix in _MODEL_FILES]
+        return {"path": reader["path"], "files": {file.name: sha256(file) for file in sorted(files)}}
     revision = _hub_commit(reader["path"], reader["revision"]) or reader["revision"]
     return {"path": reader["path"], "revision": revision}
 
@@ -168,11 +193,14 @@ def _hub_commit(model: str, revision: str) -> str:
         found = try_to_load_from_cache(model, "config.json", revision=revision or None)
     except HFValidationError:
         return ""
-    match = re.search(r"/snapshots/([0-9a-f]+)/", found.replace(os.sep, "/")) if isinstance(found, str) else None
+    if not isinstance(found, str):
+        return ""
+    match = re.search(r"/snapshots/([0-9a-f]+)/", found.replace(os.sep, "/"))
     return match[1] if match else ""
 
 
 def _flat(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every value of nested mappings; ``where`` is the dotted key of ``value``."""
     if isinstance(value, Mapping):
         for key, each in value.items():
             yield from _flat(each, f"{where}.{key}" if where else str(key))
@@ -181,6 +209,7 @@ def _flat(value: Any, where: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _version(package: str) -> str:
+    """The installed version of a package; "" if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

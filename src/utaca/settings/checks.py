@@ -1,4 +1,8 @@
-"""From a plain dict to the typed config, with one sentence for every mistake."""
+"""Make the typed config from a plain dict, and check its keys against each other; every mistake is one sentence.
+
+Functions ``_…_faults`` yield a sentence for every mistake in a part of the config; their ``path`` is the dotted key of
+that part.
+"""
 
 import difflib
 import hashlib
@@ -17,9 +21,9 @@ from utaca.settings import schema
 from utaca.settings.triggers import KINDS, as_written
 from utaca.settings.validation import build, refuse, unknown_key
 
-_BLOCKS_ALONE = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION, schema.DRAFTS)
+_BLOCKS_ONLY = (schema.VALIDATION, schema.TEST, schema.SWEEP, schema.ABLATION, schema.DRAFTS)
 """Sections of ``decode`` whose tables show only points that decode from block memory."""
-# File names have at most 255 bytes, their suffixes included.
+# Names become parts of file names, which have at most 255 bytes.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{,99}")
 # ASCII only, because a host with other letters is sent in ASCII.
 _ADDRESS = re.compile(
@@ -36,7 +40,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ROLES = ("writer", "labeller", "judge")
 SPLITS = ("train", "validation", "test")
 LEAST_OUTSIDE, AIM_OUTSIDE = 0.5, 0.8
-"""Least share of a split's facts outside of the reader's window, and the share that shipped scales aim at."""
+"""Least share of a split's facts outside of the reader's window that a config may have, and the share that the shipped
+scales aim at."""
 EMBEDDED = "utaca-reference"
 """Model name of the embedded reference endpoint."""
 SHARED_FOLDERS = ("tables", "corpus", "training")
@@ -44,17 +49,17 @@ SHARED_FOLDERS = ("tables", "corpus", "training")
 
 
 def load(config: Mapping[str, Any]) -> schema.Config:
-    """The typed config from a plain dict; raises :class:`UserError` naming every faulty key and what is allowed.
+    """Make the typed config from a plain dict; raises :class:`UserError` naming every faulty key and what is allowed.
 
     Keys are compared with each other only if each key is valid by itself.
     """
-    typed = build(schema.Config, config)
-    refuse(_config_faults(typed))
-    return typed
+    settings = build(schema.Config, config)
+    refuse(_config_faults(settings))
+    return settings
 
 
 def identity(settings: Any) -> dict[str, Any]:
-    """The part of a settings object that decides results, as a plain dict: all keys but transport.
+    """The part of a settings object that decides results, as a plain dict: all keys but transport keys.
 
     Workflow rules have this dict among their ``params``, so that a new address or rate reruns nothing.
     """
@@ -62,34 +67,36 @@ def identity(settings: Any) -> dict[str, Any]:
 
 
 def digest(settings: Any) -> str:
-    """16 hex digits of the SHA-256 of the canonical JSON of a settings object or plain value."""
+    """The digest of a settings object or plain value: 16 hexadecimal digits of the SHA-256 of its canonical JSON."""
     plain = as_written(settings) if is_dataclass(settings) and not isinstance(settings, type) else settings
     canonical = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def build_reader(data: Mapping[str, Any]) -> schema.ReaderSettings:
-    """A reader's settings from a plain dict; raises :class:`UserError` as :func:`load` does."""
+    """Make a reader's settings from a plain dict; raises :class:`UserError` as :func:`load` does."""
     reader = build(schema.ReaderSettings, data, "reader")
     refuse(_reader_faults(reader))
     return reader
 
 
 def check_detector(detector: schema.DetectorSettings, path: str) -> None:
-    """Raise :class:`UserError` if the settings of a detector contradict each other."""
+    """Raise :class:`UserError` if the settings of a detector contradict each other; ``path`` is their dotted key."""
     refuse(_detector_faults(detector, path))
 
 
 def _config_faults(config: schema.Config) -> Iterator[str]:
+    """Faults of the whole config, whose keys are each valid by itself."""
     if config.run:
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:
         yield f"run is {config.run!r}, which is a folder that runs share; give it another name."
     for name in ("reader", "corpus", *ROLES, "scale"):
         yield from _name_faults(getattr(config, name).name, f"{name}.name")
-    splits = [(f"scale.{split}", getattr(config.scale, split)) for split in SPLITS]
-    unsound = [fault for path, split in splits for fault in _split_faults(split, path)]
-    yield from unsound
+    split_faults: list[str] = []
+    for split in SPLITS:
+        split_faults += _split_faults(getattr(config.scale, split), f"scale.{split}")
+    yield from split_faults
     yield from _reader_faults(config.reader)
     if config.reader.graphs and config.generation.together:
         yield (
@@ -103,8 +110,8 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
                 yield unknown_key(f"{where}.{name}", schema.CONTEXT_METHODS)
     for role in ROLES:
         yield from _endpoint_faults(getattr(config, role), role)
-    if not unsound:
-        # The next checks compare with the splits' sizes.
+    if not split_faults:
+        # These checks rely on the splits' sizes.
         yield from _window_faults(config)
         yield from _expanded_faults(config)
     yield from _detectors_faults(config)
@@ -115,10 +122,12 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
         yield from _name_faults(name, f"tasks.sets.{name}")
         if name in schema.SECTIONS:
             yield f"tasks.sets.{name} has the name of a section of decode; give it another."
-    if not (unnamed := list(_decode_faults(config))):
+    decode_faults = list(_decode_faults(config))
+    yield from decode_faults
+    if not decode_faults:
         # These checks look up the decoded points by name.
-        unnamed = [*_trigger_faults(config), *_plan_faults(config)]
-    yield from unnamed
+        yield from _trigger_faults(config)
+        yield from _plan_faults(config)
     if not config.answers:
         yield "answers is empty; name a file, as in results/answers.sqlite."
     try:
@@ -128,11 +137,13 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _name_faults(value: str, path: str) -> Iterator[str]:
+    """The fault of a name that cannot be part of a file's name."""
     if not _NAME.fullmatch(value):
         yield f"{path} is {value!r} but is used in file names; use letters, digits, '-', '_' and '.', at most 100."
 
 
 def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
+    """Faults of the sizes of a split."""
     low, high = split.tokens
     if split.mean_tokens and not low <= mode(low, high, split.mean_tokens) <= high:
         yield (
@@ -142,10 +153,11 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
         )
     if split.shards > split.biographies:
         yield f"{path}.shards is {split.shards} but must be at most {path}.biographies, which is {split.biographies}."
-    # Trajectories are told apart by their budget, or K_max.
-    keys = [*split.budgets, *(one.budget for one in split.paths)]
-    if twice := next((one.budget for one in split.paths if keys.count(one.budget) > 1), 0):
-        yield f"{path}.paths has K_max={twice}, which another path or {path}.budgets has too; leave one of them."
+    # Files of trajectories distinguish them by their budget or, of a path, by its K_max.
+    all_budgets = [*split.budgets, *(each.budget for each in split.paths)]
+    repeated = [each.budget for each in split.paths if all_budgets.count(each.budget) > 1]
+    if repeated:
+        yield f"{path}.paths has K_max={repeated[0]}, which another path or {path}.budgets has too; leave one of them."
     if not split.evidence:
         yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
     if split.people and path != "scale.test":
@@ -153,17 +165,22 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
 
 
 def _expanded_faults(config: schema.Config) -> Iterator[str]:
-    """Faults of a budget under which tokens that detectors learn from cannot be tried as expanded ones."""
+    """The fault of an expanded budget that is not above the compact ones that detectors learn from."""
+    expanded = config.trajectories.expanded
     learned = [config.scale.train, config.scale.validation]
-    widest = max(max(split.budgets) for split in learned)
-    highest = max((one.budget for split in learned for one in split.paths), default=0)
-    if 0 < (expanded := config.trajectories.expanded) <= widest:
-        yield f"trajectories.expanded is {expanded} but must be above the budgets, which go up to {widest}."
-    elif 0 < expanded < highest:
-        yield f"trajectories.expanded is {expanded} but must be at least the K_max of paths, which go up to {highest}."
+    largest_budget = max(max(split.budgets) for split in learned)
+    largest_path = max((path.budget for split in learned for path in split.paths), default=0)
+    if 0 < expanded <= largest_budget:
+        yield f"trajectories.expanded is {expanded} but must be above the budgets, which go up to {largest_budget}."
+    elif 0 < expanded < largest_path:
+        yield (
+            f"trajectories.expanded is {expanded} but must be at least the K_max of paths, which go up to "
+            f"{largest_path}."
+        )
 
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
+    """Faults of a reader's settings, which contradict each other."""
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
@@ -182,13 +199,14 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
             "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
             "from the device; set reader.memory.storage=device or representatives=attention_mass."
         )
-    apart = (
+    # A key, whether its value excludes CUDA graphs, and the value that it must have with them.
+    with_graphs = (
         ("storage", memory.storage == "host", "device"),
         ("representatives", memory.representatives == schema.TOKENS, "attention_mass"),
         ("far_positions", memory.far_positions == schema.PACKED, schema.CLIPPED),
         ("device", reader.device == "cpu", "cuda"),
     )
-    for key, excluded, wanted in apart:
+    for key, excluded, wanted in with_graphs:
         if reader.graphs and excluded:
             where = "reader" if key == "device" else "reader.memory"
             yield f"reader.graphs=true needs {where}.{key}={wanted}; set it, or leave reader.graphs out."
@@ -197,25 +215,30 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
 def outside(config: schema.Config) -> dict[str, float]:
     """The expected share, 0 to 1, of each split's facts that lie outside of the reader's initial tokens and window."""
     layout = config.reader.memory.layout
-    sizes = {split: getattr(config.scale, split) for split in SPLITS}
-    return {split: share_outside(*size.tokens, size.mean_tokens, layout) for split, size in sizes.items()}
+    shares = {}
+    for split in SPLITS:
+        size = getattr(config.scale, split)
+        shares[split] = share_outside(*size.tokens, size.mean_tokens, layout)
+    return shares
 
 
 def _window_faults(config: schema.Config) -> Iterator[str]:
-    """The fault of splits whose documents lie for the greater part in the window, so that no budget matters."""
+    """The fault of splits most of whose facts lie in the reader's window, so that a budget hardly matters."""
     shares = outside(config)
-    if near := [split for split, share in shares.items() if share < LEAST_OUTSIDE]:
+    too_short = [split for split, share in shares.items() if share < LEAST_OUTSIDE]
+    if too_short:
         memory = config.reader.memory
-        found = " and ".join(f"{shares[split]:.0%} of the facts of scale.{split}" for split in near)
-        longer = " and ".join(f"scale.{split}.tokens" for split in near)
+        found = " and ".join(f"{shares[split]:.0%} of the facts of scale.{split}" for split in too_short)
+        lengths = " and ".join(f"scale.{split}.tokens" for split in too_short)
         yield (
             f"the window of reader {config.reader.name} (reader.memory.n_init={memory.n_init}, "
             f"n_local={memory.n_local}) leaves {found} outside, and below {LEAST_OUTSIDE:.0%} a budget hardly "
-            f"matters; raise {longer}, or lower reader.memory.n_local, up to {AIM_OUTSIDE:.0%}."
+            f"matters; raise {lengths}, or lower reader.memory.n_local, up to {AIM_OUTSIDE:.0%}."
         )
 
 
 def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
+    """Faults of the corpus: a path belongs to the source "folder", and only to it."""
     if corpus.source == "folder" and not corpus.path:
         yield (
             "corpus.path is empty but corpus.source is folder; give the folder or file, "
@@ -226,17 +249,17 @@ def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
 
 
 def address_fault(url: str) -> str:
-    """Why ``url`` is not a server's address, to follow the config key in a sentence; "" if ``url`` is an address."""
+    """Why ``url`` is not a server's address, as the rest of a sentence that begins with its key; "" if it is one."""
     if re.search("[@?#]", url):
         # The message omits the URL, which may hold a key.
         return "must not hold a user, a password or a query; name the environment variable of the key in api_key_env"
     try:
-        sound = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
+        is_address = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
     except ValueError:
-        sound = False
-    return (
-        "" if sound else f"{url!r} must be the server's address, as in http://localhost:8000/v1 or http://[::1]:8000/v1"
-    )
+        is_address = False
+    if is_address:
+        return ""
+    return f"{url!r} must be the server's address, as in http://localhost:8000/v1 or http://[::1]:8000/v1"
 
 
 def is_database(answers: str) -> bool:
@@ -255,6 +278,7 @@ def is_database(answers: str) -> bool:
 
 
 def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[str]:
+    """Faults of the endpoint of a role, which is a server (remote) or the rules built into the project."""
     remote = endpoint.kind == "remote"
     if remote and (fault := address_fault(endpoint.base_url)):
         yield f"{role}.base_url {fault}."
@@ -275,7 +299,7 @@ def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[s
             f"model needs its address in {role}.base_url."
         )
     if endpoint.api_key_env and not _VARIABLE.fullmatch(endpoint.api_key_env):
-        # the value may be the key itself: never echo it
+        # The value may be the key itself: never show it.
         yield (
             f"{role}.api_key_env must be the name of the environment variable that holds the key, "
             "in letters, digits and '_', not the key itself."
@@ -283,6 +307,7 @@ def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[s
 
 
 def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[str]:
+    """Faults of a detector variant's settings, which contradict each other or name unknown signals."""
     if not detector.signals and not detector.embedding:
         yield f"{path}.signals is empty and {path}.embedding is false; give it at least one input."
     if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
@@ -297,6 +322,7 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
 
 
 def _detectors_faults(config: schema.Config) -> Iterator[str]:
+    """Faults of the detector variants, and of the name of the one that is used."""
     recorded = config.trajectories
     if config.detector not in config.detectors:
         yield (
@@ -325,18 +351,23 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
             )
         if detector.start:
             yield from _start_faults(detector, path, config)
-        for one in detector.sets:
-            if one not in config.tasks.sets:
-                yield f"{path}.sets names {one!r}, but tasks.sets are {_sets(config)}."
-            elif not config.tasks.sets[one].budgets:
-                yield f"{path}.sets names {one!r}, but tasks.sets.{one}.budgets is empty; give it compact budgets."
+        for task_set in detector.sets:
+            if task_set not in config.tasks.sets:
+                yield f"{path}.sets names {task_set!r}, but tasks.sets are {_sets(config)}."
+            elif not config.tasks.sets[task_set].budgets:
+                yield (
+                    f"{path}.sets names {task_set!r}, but tasks.sets.{task_set}.budgets is empty; give it compact "
+                    "budgets."
+                )
 
 
 def _sets(config: schema.Config) -> str:
+    """The names of the sets of tasks, for a message."""
     return ", ".join(config.tasks.sets) or "none; add --config tasks=paper, or another option"
 
 
 def _start_faults(detector: schema.DetectorSettings, path: str, config: schema.Config) -> Iterator[str]:
+    """Faults of ``detector.start``, the variant that its training starts from."""
     first = config.detectors.get(detector.start)
     if first is None or first is detector:
         others = ", ".join(name for name, other in config.detectors.items() if other is not detector) or "none"
@@ -351,6 +382,7 @@ def _start_faults(detector: schema.DetectorSettings, path: str, config: schema.C
 
 
 def _decode_faults(config: schema.Config) -> Iterator[str]:
+    """Faults of the sections of ``decode``, and of the points that they name."""
     for section, names in config.decode.items():
         path = f"decode.{section}"
         if section not in (*schema.SECTIONS, *config.tasks.sets):
@@ -360,38 +392,44 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):
             point = config.points.get(name)
+            # Faults of the point itself, such as an unknown method, are named elsewhere.
+            is_sound = point is not None and not any(_point_faults(point, "", config))
             if point is None:
                 near = difflib.get_close_matches(name, config.points, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
                 yield f"{path} names {name!r}, which is none of points; {hint}"
-            elif section in _BLOCKS_ALONE and not point.in_blocks and not any(_point_faults(point, "", config)):
+            elif section in _BLOCKS_ONLY and is_sound and not point.in_blocks:
                 yield f"{path} names {name}, of another method than block memory; decode it in methods."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:
+    """Faults of the plan's comparisons; each of their names must be an adaptive point of ``decode.test``."""
     if config.plan.secondary and not config.plan.primary:
         yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
     adaptive = [name for name in config.decode.get(schema.TEST, ()) if config.points[name].adaptive]
     comparisons = config.plan.comparisons
-    for name in dict.fromkeys(name for one in comparisons for name in one if name):
+    # A comparison is a pair of names, of which the second may be "".
+    for name in dict.fromkeys(name for comparison in comparisons for name in comparison if name):
         if name not in adaptive:
             yield (
                 f"plan names {name!r} but must name adaptive points of decode.test, which are "
                 f"{', '.join(adaptive) or 'none'}."
             )
-    for one in dict.fromkeys(comparisons):
-        if comparisons.count(one) > 1:
-            yield f"plan names {' over '.join(filter(None, one))} twice; remove one."
-        if one.label == one.over:
-            yield f"plan compares {one.label} with itself; name another point after 'over'."
+    for comparison in dict.fromkeys(comparisons):
+        if comparisons.count(comparison) > 1:
+            yield f"plan names {' over '.join(filter(None, comparison))} twice; remove one."
+        if comparison.label == comparison.over:
+            yield f"plan compares {comparison.label} with itself; name another point after 'over'."
 
 
 def _trigger_faults(config: schema.Config) -> Iterator[str]:
-    """The fault that triggers of decoded points name undefined detectors; each detector once."""
-    wanted: dict[str, str] = {}
-    for name in (name for names in config.decode.values() for name in names):
-        wanted.setdefault(config.points[name].detector, name)
-    missing = {detector: name for detector, name in wanted.items() if detector not in ("", *config.detectors)}
+    """The fault that triggers of decoded points name detectors which the config does not have; each detector once."""
+    # A point that each detector triggers; "" stands for the config's detector, and for other triggers.
+    first_points: dict[str, str] = {}
+    for names in config.decode.values():
+        for name in names:
+            first_points.setdefault(config.points[name].detector, name)
+    missing = {detector: name for detector, name in first_points.items() if detector not in ("", *config.detectors)}
     if missing:
         triggers = " and ".join(f"points.{name}.trigger is {detector!r}" for detector, name in missing.items())
         yield (
@@ -401,6 +439,7 @@ def _trigger_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _point_faults(point: schema.PointSettings, path: str, config: schema.Config) -> Iterator[str]:
+    """Faults of an operating point, decoded or not."""
     if point.method not in (schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS):
         known = ", ".join([schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."

@@ -34,7 +34,9 @@ CONTEXT_METHODS = tuple(
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT = "agreement"
+"""Family of points whose budget expands where the token under K_max is another."""
 NO_DETECTOR = "no_detector"
+"""Family of points whose budget expands by a schedule, or never."""
 FAMILIES = {
     "detector": ADAPTIVE,
     "margin": "margin",
@@ -87,7 +89,7 @@ Lengths = Annotated[
     list[Whole],
     must("be two ascending lengths, as in [400, 900]", lambda ends: len(ends) == 2 and 0 < ends[0] <= ends[1]),
 ]
-"""The least and the greatest length."""
+"""The smallest and the largest length of a document."""
 Budgets = Annotated[
     list[Whole],
     must("be ascending, distinct, and at least 1 each", lambda k: k and k[0] >= 1 and sorted(set(k)) == k),
@@ -108,7 +110,7 @@ def setting(
     hidden: bool = False,
     listed: Sequence[str] = (),
 ) -> Any:
-    """A config key; the docstring below it says what it means. Bounds are inclusive.
+    """Declare a config key; the docstring below it says what it means. Bounds are inclusive.
 
     The default is a value, ``...`` for a key that must be set, or a class of keys with their defaults. A ``transport``
     key (an address, a limit) never changes a result and so triggers no rerun. No message shows the value of a
@@ -479,7 +481,7 @@ class EndpointSettings:
     """Share of failed requests above which a stage stops."""
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """The cost of prompt and completion tokens, in USD."""
+        """The cost of this many prompt and completion tokens, in USD."""
         return (prompt_tokens * self.prompt_price + completion_tokens * self.completion_price) / 1e6
 
 
@@ -571,8 +573,10 @@ class DetectorSettings:
 
     def differing(self, other: DetectorSettings) -> str:
         """The first key, alphabetically, that makes the weights of two variants incompatible; "" if none does."""
-        keys = ("classes", "embedding", "kind", "lstm", "signals", "site")
-        return next((key for key in keys if getattr(self, key) != getattr(other, key)), "")
+        for key in ("classes", "embedding", "kind", "lstm", "signals", "site"):
+            if getattr(self, key) != getattr(other, key):
+                return key
+        return ""
 
 
 @keys
@@ -643,7 +647,7 @@ class PointSettings:
     def together(self) -> bool:
         """Whether the point's answers may share passes with other answers (:attr:`GenerationSettings.together`).
 
-        Drafts are to show what an answer takes by itself.
+        With drafts they may not: these show how many passes one answer takes.
         """
         return (self.in_blocks and not self.drafts) or self.method == "full"
 
@@ -768,8 +772,9 @@ class PlanSettings:
 
     @property
     def comparisons(self) -> list[Comparison]:
-        """All planned comparisons, the primary one first."""
-        return [Comparison(*one.split(" over ", 1)) for one in filter(None, [self.primary, *self.secondary])]
+        """All planned comparisons, the primary one first if there is one."""
+        texts = [text for text in (self.primary, *self.secondary) if text]
+        return [Comparison(*text.split(" over ", 1)) for text in texts]
 
 
 @keys
@@ -853,19 +858,21 @@ class Config:
         return {**self.reader.methods.get(method, {}), **self.methods.get(method, {})}
 
     def decoded(self, section: str) -> list[OperatingPoint]:
-        """The points of a section of ``decode``, one per seed if a point has several seeds."""
+        """The points of a section of ``decode``; a point that has several seeds of its detector is one for each."""
         points = []
         for name in self.decode.get(section, ()):
             point = self.points[name]
-            seeds = (point.seeds or self.scale.detector_seeds) if point.detected else 1
-            points += [OperatingPoint(**vars(point), name=name, seed=seed) for seed in range(seeds)]
+            n_seeds = 1
+            if point.detected:
+                n_seeds = self.scale.detector_seeds if point.seeds == ALL else point.seeds
+            points += [OperatingPoint(**vars(point), name=name, seed=seed) for seed in range(n_seeds)]
         return points
 
     @property
     def recorded(self) -> list[str]:
         """The signals that trajectories record: :data:`RECORDED`, and those that detectors read."""
-        named = {name for detector in self.detectors.values() for name in detector.signals}
-        return sorted({*RECORDED, *named})
+        read_by_detectors = {name for detector in self.detectors.values() for name in detector.signals}
+        return sorted({*RECORDED, *read_by_detectors})
 
     @property
     def operating(self) -> dict[str, OperatingPoint]:
@@ -877,35 +884,43 @@ class Config:
         return [section for section in self.decode if SECTIONS.get(section) == split]
 
     def shown(self, split: str, *sections: str) -> list[str]:
-        """Distinct labels of a split's points in ``sections``, by default in the section with the split's name."""
+        """Distinct labels of a split's points in these ``sections`` of ``decode``, in the config's order.
+
+        Without ``sections``, in the section with the split's name. A section of another split has none.
+        """
         wanted = [section for section in self.sections(split) if section in (sections or (split,))]
         return list(dict.fromkeys(point.label for section in wanted for point in self.decoded(section)))
 
     def tried(self, split: str) -> list[str]:
-        """Labels of a split's points on whose generated tokens the detectors are measured."""
+        """Labels of a split's points in block memory whose trigger is a detector.
+
+        The detectors are measured on the tokens that these points generate.
+        """
         points = self.operating
-        return [x for x in self.shown(split) if points[x].detected and points[x].in_blocks]
+        return [label for label in self.shown(split) if points[label].detected and points[label].in_blocks]
 
     @property
     def main_point(self) -> OperatingPoint | None:
         """The point whose single decisions are looked at; None if there is none.
 
-        Of the test split's points with the config's detector, the one whose K_max is nearest to the 64 of most of the
-        paper's analyses.
+        Of the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to 64,
+        which most of the paper's analyses have.
         """
         points = [self.operating[label] for label in self.tried(TEST)]
-        paper = [point for point in points if (point.detector or self.detector) == self.detector and not point.seed]
-        return min(paper, key=lambda point: abs(point.budget - 64), default=None)
+        # A trigger that names no detector means the config's.
+        usual = [point for point in points if point.detector in ("", self.detector) and point.seed == 0]
+        return min(usual, key=lambda point: abs(point.budget - 64), default=None)
 
     @property
     def timed(self) -> list[OperatingPoint]:
-        """The test split's points whose answers are decoded once more by themselves, which measures them.
+        """The test split's points whose answers are decoded once more, one at a time, to measure times and memory.
 
-        None if every answer is decoded by itself anyway, or if ``scale.timed`` is 0.
+        Empty if every answer is decoded one at a time anyway, or if ``scale.timed`` is 0.
         """
-        wanted = self.generation.together and self.scale.timed
+        if not (self.generation.together and self.scale.timed):
+            return []
         points = [*self.decoded(TEST), *self.decoded(DRAFTS)]
-        return [point for point in points if point.in_blocks] if wanted else []
+        return [point for point in points if point.in_blocks]
 
     @property
     def asked(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What expands a token's budget, as a config, a command and a request write it.
+"""Read and write the text of a trigger: what expands a token's budget, in a config, a command or a request.
 
 | text | kind | value |
 |---|---|---|
@@ -47,7 +47,7 @@ class TriggerSetting:
 
 
 def parse(text: str) -> TriggerSetting:
-    """The trigger that a text means; a text that is of no other kind names a detector.
+    """Read the text of a trigger; a text that is of no other kind names a detector.
 
     Raises :class:`ValueError`, with a sentence, if a text begins as another kind but has none of its values.
     """
@@ -65,6 +65,7 @@ def parse(text: str) -> TriggerSetting:
     return TriggerSetting(kind, float(number) if kind == "margin" else int(number))
 
 
+# How each kind is written, for messages.
 _WRITTEN = {
     "margin": "margin, or margin.X with X logits, as in margin.2.5",
     "agreement": "agreement, or agreement.N with N blocks, as in agreement.4",
@@ -74,6 +75,7 @@ _WRITTEN = {
 
 
 def _read(value: Any) -> Any:
+    """The trigger of a config's value: a text, or nothing, which means the config's detector."""
     if isinstance(value, TriggerSetting):
         return value
     if value is None:
@@ -86,13 +88,14 @@ def _read(value: Any) -> Any:
 TriggerText = Annotated[
     TriggerSetting, BeforeValidator(_read), PlainSerializer(str), WithJsonSchema({"type": "string"})
 ]
-"""A config key's type, which is written as text."""
+"""The type of a config key that is a trigger, written as its text."""
 
 
 def as_written(settings: Any) -> dict[str, Any]:
-    """A dataclass of settings as a config writes it: nested mappings of plain values, a trigger as its text."""
+    """A dataclass of settings as a config writes it: nested mappings of plain values, with a trigger as its text."""
 
     def mapping(items: list[tuple[str, Any]]) -> Any:
+        """The fields of a dataclass; those of :class:`TriggerSetting`, which its names show, become its text."""
         values = dict(items)
         return str(TriggerSetting(**values)) if values.keys() == {"kind", "value"} else values
 

@@ -1,4 +1,4 @@
-"""Typed config from plain dicts; all faults are reported at once, with one sentence for each."""
+"""Make typed settings from plain dicts; all faults are reported at once, with one sentence for each."""
 
 import difflib
 import json
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field, fields, make_dataclass
 from datetime import date
 from functools import wraps
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import pydantic
 import pydantic.dataclasses
@@ -24,13 +24,17 @@ _FRACTION = re.compile(r"-?[0-9]{1,1000}\.[0-9]{1,1000}")
 
 
 def as_number(value: Any) -> Any:
-    """Convert the text of a whole number, as the command line gives in nested keys, to int; ValueError for booleans."""
+    """Turn the text of a whole number, which the command line gives for nested keys, into an int; others stay.
+
+    Raises :class:`ValueError` for booleans, which Python takes for numbers.
+    """
     if isinstance(value, bool):
         raise ValueError("true and false are no numbers")
     return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def _plain(value: Any) -> Any:
+    """Turn texts of numbers into numbers, those in lists too; other values stay."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, str) and _FRACTION.fullmatch(value):
@@ -39,7 +43,10 @@ def _plain(value: Any) -> Any:
 
 
 def must(rule: str, holds: Callable[[Any], object]) -> pydantic.AfterValidator:
-    """Annotation of a type for whose values ``holds`` is true; ``rule`` says what they must do, for the message."""
+    """Make an annotation of a type: a value is refused unless ``holds`` is true of it.
+
+    ``rule`` ends the message "KEY is VALUE but must …".
+    """
 
     def check(value: Any) -> Any:
         if not holds(value):
@@ -54,7 +61,9 @@ Distinct = must("name each once", lambda names: len(set(names)) == len(names))
 Plain = Annotated[Any, pydantic.BeforeValidator(_plain)]
 """Any value; texts of numbers become numbers."""
 Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
+"""A whole number, also given as text."""
 Number = Annotated[float, pydantic.BeforeValidator(as_number)]
+"""A number; a whole one may be given as text."""
 _NUMBERS = {int: Whole, float: Number, tuple[int, ...]: tuple[Whole, ...], tuple[float, ...]: tuple[Number, ...]}
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 
@@ -65,27 +74,27 @@ def keys(kind: type[T]) -> type[T]:
     The docstring below a key says what the key means. Raises :class:`TypeError` if a key has none.
     """
     # Listed first: the oldest pydantic adds the inherited keys, which have their docstrings in the base class.
-    own = list(kind.__annotations__)
-    settings = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
-    made = pydantic.dataclasses.dataclass(kind, config=settings)
-    for name in own:
-        if not made.__pydantic_fields__[name].description:
+    own_keys = list(kind.__annotations__)
+    options = pydantic.ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    validated = pydantic.dataclasses.dataclass(kind, config=options)
+    for name in own_keys:
+        if not validated.__pydantic_fields__[name].description:
             raise TypeError(f"the key {name} of {kind.__name__} has no meaning; write a docstring below it")
-    check = made.__init__
+    pydantic_init = validated.__init__
 
-    @wraps(check)
+    @wraps(pydantic_init)
     def init(self: T, *values: Any, **named: Any) -> None:
         try:
-            check(self, *values, **named)
+            pydantic_init(self, *values, **named)
         except pydantic.ValidationError as error:
-            raise _faults(made, error, "") from None
+            raise _faults(validated, error, "") from None
 
-    made.__init__ = init
-    return made
+    validated.__init__ = init
+    return validated
 
 
 def build(kind: type[T], data: Any, where: str = "") -> T:
-    """An instance of ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
+    """Make an instance of ``kind`` from a plain dict; ``where`` is the dict's dotted path, for messages.
 
     Keys that ``data`` lacks have their defaults. Raises :class:`Faults` with a sentence for every unknown or missing
     key, every wrong type and every value outside its range or choices.
@@ -97,16 +106,25 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
 
 
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
-    """As :func:`build`, for a dataclass that :func:`keys` does not decorate; lists become tuples."""
-    settings = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    """Make an instance as :func:`build` does, of a dataclass that :func:`keys` does not decorate; lists become tuples.
+
+    The values are validated by a twin of the class, in whose numbers texts are allowed.
+    """
+    options = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     hints = get_type_hints(kind, include_extras=True)
-    columns = [(x.name, _NUMBERS.get(hints[x.name], hints[x.name]), field(default=x.default)) for x in fields(kind)]
-    twin = pydantic.dataclasses.dataclass(make_dataclass(kind.__name__, columns), config=settings)
+    twin_fields = []
+    for own in fields(kind):
+        hint = hints[own.name]
+        twin_fields.append((own.name, _NUMBERS.get(hint, hint), field(default=own.default)))
+    twin = pydantic.dataclasses.dataclass(make_dataclass(kind.__name__, twin_fields), config=options)
     return kind(**vars(build(twin, data, where)))
 
 
 class Faults(UserError):  # noqa: N818
-    """One or more mistakes; ``faults`` has a sentence for each, and ``title`` precedes them if there are several."""
+    """The error of one or more mistakes; ``faults`` has a sentence for each.
+
+    If there are several, ``title`` precedes them in the message, with their number in its braces.
+    """
 
     def __init__(self, sentences: Iterable[str], title: str = "the config has {} faults:") -> None:
         self.faults = list(dict.fromkeys(sentences))
@@ -115,7 +133,7 @@ class Faults(UserError):  # noqa: N818
 
 
 def refuse(sentences: Iterable[str], *title: str) -> None:
-    """Raise :class:`Faults` if there are any sentences."""
+    """Raise :class:`Faults`, with its ``title`` if one is given, unless there are no sentences."""
     if faults := list(sentences):
         raise Faults(faults, *title)
 
@@ -130,19 +148,25 @@ def unknown_key(path: str, names: Iterable[str]) -> str:
 
 
 def join(where: str, name: str) -> str:
+    """The dotted key of ``name`` in ``where``; either may be empty."""
     return f"{where}.{name}" if where and name else where or name
 
 
 def refuse_misread(config: Mapping[str, Any]) -> None:
-    """Raise :class:`Faults` for every key that YAML parsed as another type than text, and for every text with half of a
-    surrogate pair, which JSON allows but UTF-8 files cannot hold."""
+    """Raise :class:`Faults` for every key that is no text, and for every text that no file can hold.
+
+    YAML may parse a key as a number or a date. A text may have half of a surrogate pair, which JSON allows and UTF-8
+    does not.
+    """
     refuse(_misread(config, ""))
 
 
 def _misread(value: Any, path: str) -> Iterator[str]:
+    """Yield the faults of :func:`refuse_misread` in a value whose dotted key is ``path``."""
     where = path or "the config"
     if isinstance(value, list | tuple):
-        yield from (fault for number, each in enumerate(value) for fault in _misread(each, f"{path}[{number}]"))
+        for number, each in enumerate(value):
+            yield from _misread(each, f"{path}[{number}]")
     elif isinstance(value, Mapping):
         for name, each in value.items():
             if isinstance(name, str):
@@ -155,6 +179,7 @@ def _misread(value: Any, path: str) -> Iterator[str]:
 
 
 def _read_as(value: Any) -> str:
+    """What YAML took a text for that it parsed as ``value``, in words."""
     kinds = {bool: "true or false", int: "a number", float: "a number", type(None): "nothing (null)"}
     return kinds.get(type(value), "a date" if isinstance(value, date) else "another type")
 
@@ -170,56 +195,83 @@ def describe(hint: Any, bounds: Mapping[str, float]) -> str:
 
 
 def keys_of(kind: type) -> dict[str, tuple[Any, FieldInfo]]:
-    """Type, without pydantic's annotations, and pydantic field of each key of a class of config keys, by name."""
+    """The keys of a class of config keys: (type, pydantic's field) by name; the type is without annotations."""
     hints = get_type_hints(kind)
     return {name: (hints[name], about) for name, about in kind.__pydantic_fields__.items()}
 
 
 def bounds_of(about: FieldInfo) -> dict[str, float]:
-    """The inclusive minimum "ge" and maximum "le" of a key, each only if the key has one."""
-    return {name: getattr(limit, name) for limit in about.metadata for name in ("ge", "le") if hasattr(limit, name)}
+    """The bounds of a key: its inclusive minimum under "ge" and maximum under "le", each only if the key has one."""
+    bounds = {}
+    for limit in about.metadata:
+        for name in ("ge", "le"):
+            if hasattr(limit, name):
+                bounds[name] = getattr(limit, name)
+    return bounds
 
 
 def _faults(kind: type, error: pydantic.ValidationError, where: str) -> Faults:
+    """The faults that pydantic found in a dict for ``kind``, whose dotted key is ``where``."""
     return Faults(_sentence(kind, fault, where) for fault in error.errors(include_url=False))
 
 
-def _sentence(kind: type, fault: Any, where: str) -> str:
-    path = where
-    hint = kind
-    bounds = {}
-    hidden = False
-    owner = kind
-    for part in fault["loc"]:
-        owner = hint
-        hint = Any
+class _Place(NamedTuple):
+    """Where a fault is: the dotted key ``path``, its type ``hint``, and the type ``owner`` of what holds the key.
+
+    ``bounds`` are those of :func:`bounds_of`; ``hidden``: no message may show the key's value.
+    """
+
+    path: str
+    hint: Any
+    owner: Any
+    bounds: dict[str, float]
+    hidden: bool
+
+
+def _place(kind: type, parts: Iterable[str | int], where: str) -> _Place:
+    """Follow the ``parts`` of a fault's place, keys and places in lists, from ``kind`` at ``where`` down to the key."""
+    place = _Place(where, kind, kind, {}, False)
+    for part in parts:
+        owner = place.hint
+        hint: Any = Any
         bounds = {}
         hidden = False
-        named = getattr(owner, "__pydantic_fields__", ())
-        if named and isinstance(part, int):
-            part = list(named)[part]
-        if part in named:
+        own_keys = getattr(owner, "__pydantic_fields__", ())
+        if own_keys and isinstance(part, int):
+            # A value that was given without its key, by its place.
+            part = list(own_keys)[part]
+        if part in own_keys:
             hint, about = keys_of(owner)[part]
             bounds = bounds_of(about)
             hidden = bool((about.json_schema_extra or {}).get("hidden"))
         elif get_args(owner):
+            # The values of a dict, or the items of a list.
             hint = get_args(owner)[1 if get_origin(owner) is dict else 0]
-        path = f"{path}[{part}]" if isinstance(part, int) else join(path, part)
-    allowed = describe(hint, bounds)
+        path = f"{place.path}[{part}]" if isinstance(part, int) else join(place.path, part)
+        place = _Place(path, hint, owner, bounds, hidden)
+    return place
+
+
+def _sentence(kind: type, fault: Any, where: str) -> str:
+    """The sentence on one of pydantic's faults in a dict for ``kind``, whose dotted key is ``where``."""
+    place = _place(kind, fault["loc"], where)
+    path = place.path or "the config"
+    allowed = describe(place.hint, place.bounds)
     value = fault["input"]
-    path = path or "the config"
     if fault["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-        return unknown_key(path, getattr(owner, "__pydantic_fields__", ()))
+        return unknown_key(path, getattr(place.owner, "__pydantic_fields__", ()))
     if fault["type"] in ("missing", "missing_argument"):
         return f"{path} is missing; set it to {allowed}."
-    if hidden:
+    if place.hidden:
         return f"{path} must be {allowed}."
     if fault["type"] == "rule":
         return f"{path} is {fault['ctx']['value']!r} but {fault['msg']}."
     if fault["type"] in ("literal_error", "greater_than_equal", "less_than_equal"):
         return f"{path} is {value!r} but must be {allowed}."
-    if hint is str and not isinstance(value, Mapping | list):
+    if place.hint is str and not isinstance(value, Mapping | list):
         # Snakemake removes the quotes around a value of --config.
-        mend = "write it in quotes" if "." in path else "begin it with a letter, or write it in quotes in a config file"
-        return f"{path} must be a text, but is {value}, which YAML takes for {_read_as(value)}; {mend}."
+        advice = "begin it with a letter, or write it in quotes in a config file"
+        if "." in path:
+            advice = "write it in quotes"
+        return f"{path} must be a text, but is {value}, which YAML takes for {_read_as(value)}; {advice}."
     return f"{path} must be {allowed}, not {value!r}."

@@ -1,15 +1,15 @@
 """Handwritten biographies with the pipeline's questions: how well a reader reads.
 
 Questions are about the attributes that a biography states, one or several at once, and about single attributes that it
-lacks. A document is a biography only or, if documents have a set length, biographies between paragraphs of the run's
-corpus, at random depths.
+lacks. A document is one biography and nothing else or, if the set gives documents a length, several biographies between
+paragraphs of the run's corpus, at random depths.
 """
 
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from utaca.biographies.handwritten import MEND, Biography, biographies
 from utaca.biographies.padding import Padder
@@ -27,7 +27,9 @@ from utaca.tasks.rows import check_count
 from utaca.tasks.task import Example, Task
 
 COMPLETE = "complete"
+"""Condition of evidence: questions ask for attributes that the biography states."""
 MISSING = "missing"
+"""Condition of evidence: questions ask for attributes that the biography lacks."""
 TOKENS_A_PERSON = 2048
 """Tokens of a document's length for each person that it describes."""
 MOST_PEOPLE = 4
@@ -39,10 +41,12 @@ FREE_WORDS = 16
 
 
 class Biographies(Task):
-    """Questions about the rows of a JSONL file (:class:`Biography`); ``also`` are other ways to write a value.
+    """Questions about biographies, the rows of a JSONL file (:class:`Biography`).
 
     A score is the percentage of the requested values that an answer gives; for an attribute that the biography lacks,
-    the answer must say that the value is unknown.
+    the answer must say that the value is unknown. An example's references are JSON texts, one for each requested
+    attribute, with the keys ``attribute``, ``person`` and ``values``: the ways to write the value, none if the
+    biography lacks it.
     """
 
     benchmark = "the project's own"
@@ -54,19 +58,21 @@ class Biographies(Task):
     padded = True
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` if the set names another condition of evidence than the task has."""
         unknown = sorted({*settings.evidence} - {COMPLETE, MISSING})
         if unknown:
             raise UserError(f"evidence names {unknown[0]!r}; of task biographies it is complete or missing")
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        """See :meth:`Task.examples`. A set's number of examples counts biographies, each with all its questions."""
         self.check(settings)
         rows = biographies(files["rows"])
         check_count(files["rows"], len(rows), "biographies", settings.examples)
         rows = rows[: settings.examples or None]
-        texts = self._texts(rows, settings.length, files.get("corpus"), prompts)
+        documents = _documents(rows, settings.length, files.get("corpus"), prompts)
         examples: list[Example] = []
         for row in rows:
-            document, text = texts[row["id"]]
+            document, text = documents[row["id"]]
             examples += _examples(row, document, text, settings, prompts.style)
         return examples
 
@@ -74,6 +80,7 @@ class Biographies(Task):
         return self.new_tokens * len(references)
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
+        """The percentage of the requested attributes that are right; references are those of the class."""
         n_right = 0
         for reference in references:
             fact = json.loads(reference)
@@ -86,52 +93,66 @@ class Biographies(Task):
     def is_official(self, files: Mapping[str, Path]) -> bool:
         return sum(1 for _ in records(files["rows"], MEND)) == self.rows
 
-    def _texts(
-        self, rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
-    ) -> dict[str, tuple[str, str]]:
-        """Name and text of a document by row id; with a ``length``, several rows share a document."""
-        documents: dict[str, tuple[str, str]] = {}
-        if not length:
-            # A text that several rows share is called by the id of its first row.
-            first_ids: dict[str, str] = {}
-            for row in rows:
-                name = first_ids.setdefault(row["text"], row["id"])
-                documents[row["id"]] = name, row["text"]
-            return documents
-        padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the run")
-        people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
-        for first in range(0, len(rows), people):
-            group = rows[first : first + people]
-            name = f"written-{length}-{group[0]['id']}"
-            # The padder gets each biography as one sentence; ids keep apart attributes that biographies have in common.
-            facts = []
-            for row in group:
-                for fact in row["facts"]:
-                    facts.append({"attribute": f"{row['id']} {fact['attribute']}", "value": fact["value"]})
-            joint = {
-                "id": name,
-                "split": "",
-                "person": group[0]["person"],
-                "facts": facts,
-                "sentences": [row["text"] for row in group],
-            }
-            # The seed keeps the form that names of documents had at first, so that the documents stay the same.
-            rng = random.Random(random.Random(f"0:card:{name}").getrandbits(64))
-            text = padder.document(joint, length, rng)["text"]
-            for row in group:
-                documents[row["id"]] = name, text
+
+def _documents(
+    rows: Sequence[Biography], length: int, corpus: Path | None, prompts: Prompts
+) -> dict[str, tuple[str, str]]:
+    """The (name, text) of the document in which each biography stands, by the id of the biography's row.
+
+    With a ``length`` of 0, each biography is a document. Otherwise a document has that many tokens of the reader whose
+    ``prompts`` these are, and several biographies between paragraphs of ``corpus`` (a file of schema "corpus").
+    """
+    documents: dict[str, tuple[str, str]] = {}
+    if not length:
+        # A text that several rows share is called by the id of its first row.
+        first_ids: dict[str, str] = {}
+        for row in rows:
+            name = first_ids.setdefault(row["text"], row["id"])
+            documents[row["id"]] = name, row["text"]
         return documents
+    padder = Padder(rows_of(corpus, "corpus"), lambda text: len(prompts.text(text)), "of the run")
+    n_people = max(1, min(MOST_PEOPLE, length // TOKENS_A_PERSON))
+    for first in range(0, len(rows), n_people):
+        group = rows[first : first + n_people]
+        name = f"written-{length}-{group[0]['id']}"
+        # The seed keeps the form that names of documents had at first, so that the documents stay the same.
+        rng = random.Random(random.Random(f"0:card:{name}").getrandbits(64))
+        text = padder.document(_joint(name, group), length, rng)["text"]
+        for row in group:
+            documents[row["id"]] = name, text
+    return documents
+
+
+def _joint(name: str, group: Sequence[Biography]) -> dict[str, Any]:
+    """Several biographies as one that the padder takes, in which each of them is one sentence."""
+    facts = []
+    for row in group:
+        for fact in row["facts"]:
+            # The row's id keeps apart attributes that biographies have in common.
+            facts.append({"attribute": f"{row['id']} {fact['attribute']}", "value": fact["value"]})
+    return {
+        "id": name,
+        "split": "",
+        "person": group[0]["person"],
+        "facts": facts,
+        "sentences": [row["text"] for row in group],
+    }
 
 
 def _examples(row: Biography, document: str, text: str, settings: TaskSetSettings, style: str) -> Iterator[Example]:
-    """The questions about a biography: about groups of its attributes, and about each attribute that it lacks."""
+    """Yield the questions about a biography: about groups of its attributes, and about each attribute that it lacks.
+
+    ``document`` and ``text`` are the name and text of the document in which the biography stands; ``style`` is the
+    wording of questions (:func:`utaca.readers.prompts.question`).
+    """
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
+    # The attributes that each question asks for.
     groups: list[list[str]] = []
     if COMPLETE in settings.evidence:
-        names = list(values)
-        groups += [names[first : first + settings.asked] for first in range(0, len(names), settings.asked)]
+        stated = list(values)
+        groups += [stated[first : first + settings.asked] for first in range(0, len(stated), settings.asked)]
     if MISSING in settings.evidence:
-        groups += [[name] for name in row["absent"]]
+        groups += [[attribute] for attribute in row["absent"]]
     for number, group in enumerate(groups):
         references = []
         for attribute in group:
@@ -142,21 +163,26 @@ def _examples(row: Biography, document: str, text: str, settings: TaskSetSetting
 
 
 def abstains(answer: str, attribute: str, person: str) -> bool:
-    """Whether an answer says that the value is unknown."""
+    """Whether an ``answer`` says that a person's value of ``attribute`` is unknown."""
     return " ".join(normalise(extract(answer, attribute, person))).startswith("unknown")
 
 
 def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bool:
-    """Whether an answer gives one of the values, in SQuAD's normal form, in one piece and with few further words."""
+    """Whether an ``answer`` gives one of the ``values`` of a person's ``attribute``.
+
+    The value must stand in one piece, and with at most :data:`FURTHER_WORDS` further words (:data:`FREE_WORDS` if the
+    answer states the attribute in free words). Texts are compared in SQuAD's normal form.
+    """
     said = extract(answer, attribute, person).rstrip(". ")
-    is_free = not about(answer, attribute, person) and in_free_words(answer, attribute)
-    most = FREE_WORDS if is_free else FURTHER_WORDS
+    in_pattern = about(answer, attribute, person)
+    is_free = not in_pattern and in_free_words(answer, attribute)
+    most_further = FREE_WORDS if is_free else FURTHER_WORDS
     for value in values:
         # SQuAD's normal form leaves nothing of a grade such as A or A+.
-        form = normalise if normalise(value) else str.split
-        words = form(said)
-        wanted = form(value)
-        if len(words) > len(wanted) + most:
+        words_of = normalise if normalise(value) else str.split
+        words = words_of(said)
+        wanted = words_of(value)
+        if len(words) > len(wanted) + most_further:
             continue
         for start in range(len(words) - len(wanted) + 1):
             if words[start : start + len(wanted)] == wanted:

@@ -1,4 +1,4 @@
-"""Fetching of the official files of the tasks, each checked before it is moved to its final path."""
+"""Fetch the official files of the tasks; each is checked before it is moved to its final path."""
 
 import os
 import shutil
@@ -23,7 +23,10 @@ _PATIENCE = 60
 
 @dataclass(frozen=True)
 class Source:
-    """A file that is downloaded: its URL, or its path at a revision of a ``dataset`` of the Hugging Face hub."""
+    """A ``file`` that is downloaded: a URL or, with a ``dataset``, a path in that data set of the Hugging Face hub.
+
+    ``revision`` is the data set's. A file whose ``sha256`` is given must have this digest.
+    """
 
     file: str
     dataset: str = ""
@@ -32,6 +35,7 @@ class Source:
 
     @property
     def address(self) -> str:
+        """The file's URL."""
         if not self.dataset:
             return self.file
         return f"https://huggingface.co/datasets/{self.dataset}/resolve/{self.revision}/{self.file}"
@@ -39,18 +43,25 @@ class Source:
 
 @dataclass(frozen=True)
 class Official:
-    """The official file of a task, with its layout and number of rows; ``member`` is its name in an archive."""
+    """The official file of a task, which knows the file's layout and number of rows.
+
+    If the ``source`` is an archive, ``member`` is the file's name in it.
+    """
 
     task: type[Task]
     source: Source
     member: str = ""
 
     def path(self, folder: Path) -> Path:
+        """Where the file lies if the benchmarks' files are in ``folder``."""
         (path,) = self.task.files.values()
         return folder / path
 
     def check(self, path: Path, place: str = "") -> None:
-        """Raise :class:`UserError`, which calls the file ``place``, if it has another layout or number of rows."""
+        """Raise :class:`UserError` if the file at ``path`` has another layout or number of rows than the official one.
+
+        The message calls the file ``place``; without it, by its path.
+        """
         (name,) = self.task.files
         try:
             if not self.task().is_official({name: path}):
@@ -75,6 +86,8 @@ class _HotpotTraining(QA2):
 
 
 class _File(DataFile):
+    """An entry of ``data/benchmarks.yaml``, as in :class:`Official`."""
+
     source: Source
     member: str = ""
 
@@ -95,7 +108,11 @@ OFFICIAL = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome for one file: a ``fault`` in words, or the SHA-256 digest and whether it was fetched ``now``."""
+    """What became of one file, at ``path`` with the official number of ``rows``.
+
+    ``fault`` says why it is not there or not the official one; if that is empty, ``sha256`` is the file's digest.
+    ``now``: the file was fetched, and not there before.
+    """
 
     path: Path
     rows: int
@@ -105,17 +122,20 @@ class Outcome:
 
 
 def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] = OFFICIAL) -> Iterator[Outcome]:
-    """Fetch the files of these names into ``folder`` one after another, except files that exist there.
+    """Fetch the ``official`` files of these names into ``folder``, and yield the outcome for each.
 
-    A file appears only when it is complete and checked; an existing file is never replaced. If one file fails, the
-    others are still fetched. Raises :class:`UserError` for an unknown name, and if the folder cannot be written to.
+    A file appears only when it is complete and checked. An existing file is checked and never replaced. If one file
+    fails, the others are still fetched. Raises :class:`UserError` for an unknown name, and if the folder cannot be
+    written to.
     """
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in official:
             raise UserError(f"no benchmark's file is called {name!r}; name one of {', '.join(official)}")
+    # Files that come from one source, such as one archive, are fetched at once.
     missing: dict[Source, list[Official]] = {}
-    for file in (official[name] for name in names):
+    for name in names:
+        file = official[name]
         path = file.path(folder)
         if not path.exists():
             missing.setdefault(file.source, []).append(file)
@@ -138,13 +158,19 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
 
 
 def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: Path) -> Iterator[Outcome]:
-    """Fetch one source, and yield the outcome for each file that comes from it."""
+    """Download one source, move its ``files`` to their paths in ``folder``, and yield the outcome for each of them.
+
+    ``scratch`` is an empty folder on the same disk.
+    """
     fault = ""
-    got = scratch / "download"
+    downloaded = scratch / "download"
     try:
-        got = _from_hub(source, scratch) if source.dataset else _downloaded(source.address, got)
+        if source.dataset:
+            downloaded = _from_hub(source, scratch)
+        else:
+            _download(source.address, downloaded)
         if source.sha256:
-            digest = sha256(got)
+            digest = sha256(downloaded)
             if digest != source.sha256:
                 fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
     except (OSError, HTTPException, ValueError) as error:
@@ -156,8 +182,12 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
         try:
             if fault:
                 raise UserError(fault)
-            ready = _unpacked(source, got, file.member, scratch) if file.member else got
-            file.check(ready, " in ".join(filter(None, (file.member, source.address))))
+            ready = downloaded
+            place = source.address
+            if file.member:
+                ready = _unpacked(source, downloaded, file.member, scratch)
+                place = f"{file.member} in {source.address}"
+            file.check(ready, place)
             digest = sha256(ready)
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(ready, path)
@@ -170,7 +200,10 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
 
 
 def _from_hub(source: Source, scratch: Path) -> Path:
-    """Download a file of a data set of the hub; raises :class:`OSError` if it cannot be."""
+    """Download a file of a data set of the hub into ``scratch``, and return its path.
+
+    Raises :class:`OSError` if that fails.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HTTPError, RevisionResolutionError, XetDownloadError
 
@@ -183,7 +216,7 @@ def _from_hub(source: Source, scratch: Path) -> Path:
         raise OSError(_reason(error)) from error
 
 
-def _downloaded(address: str, path: Path) -> Path:
+def _download(address: str, path: Path) -> None:
     """Download a file to ``path``; raises :class:`OSError` if the connection breaks."""
     with urlopen(address, timeout=_PATIENCE) as answer, path.open("wb") as file:
         shutil.copyfileobj(answer, file, 1 << 20)
@@ -191,11 +224,13 @@ def _downloaded(address: str, path: Path) -> Path:
         size = file.tell()
     if expected is not None and int(expected) != size:
         raise OSError(f"the connection broke after {size:,} of {int(expected):,} bytes")
-    return path
 
 
 def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path:
-    """Unpack a member of a ZIP archive; raises :class:`UserError` if the archive is broken or has no such member."""
+    """Unpack a member of a source's ZIP ``archive`` into ``scratch``, and return its path.
+
+    Raises :class:`UserError` if the archive is broken or has no such member.
+    """
     path = scratch / "member"
     try:
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
@@ -206,7 +241,7 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of the root cause of an error, because the hub's own message is about its cache."""
+    """The first line of the message of an error's root cause, because the hub's own message is about its cache."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line for line in str(error).splitlines() if line.strip()]

@@ -16,7 +16,7 @@ from utaca.tasks.rows import MEND, SHIPPED, Row, objects, text
 
 
 class Meetings(SHIPPED["qmsum"]):
-    """Every query to every meeting, the general ones first, meeting by meeting.
+    """Every query to every meeting of the file, meeting by meeting, each meeting's general queries first.
 
     A smaller set takes the first query of every meeting, then the second of every meeting, and so on, so that intervals
     cover as many meetings as possible. Queries keep the order of the file.
@@ -28,6 +28,7 @@ class Meetings(SHIPPED["qmsum"]):
     rows = 281
 
     def read(self, path: Path) -> Iterator[Row]:
+        """Yield a row for each query; the context is the meeting's transcript, a line for each turn."""
         for number, (where, meeting) in enumerate(records(path, MEND), start=1):
             turns = objects(meeting, "meeting_transcripts", where)
             lines = []
@@ -46,12 +47,14 @@ class Meetings(SHIPPED["qmsum"]):
                 yield Row(f"{number}-{place}", str(number), context, question, (answer,))
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
+        """Choose ``count`` rows, spread over meetings as the class says."""
         rows = list(rows)
         n_before = Counter[str]()  # queries to each meeting so far
-        rounds = []
+        ranked = []  # (how many queries to its meeting precede it, its id) for each query
         for row in rows:
-            rounds.append((n_before[row.document], row.id))
+            ranked.append((n_before[row.document], row.id))
             n_before[row.document] += 1
-        rounds.sort(key=itemgetter(0))
-        chosen = {name for _, name in rounds[:count]}
+        # The sort is stable: queries of equal rank keep the order of the file.
+        ranked.sort(key=itemgetter(0))
+        chosen = {row_id for _, row_id in ranked[:count]}
         return [row for row in rows if row.id in chosen]

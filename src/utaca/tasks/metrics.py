@@ -40,17 +40,19 @@ def require(*packages: str) -> None:
 
 
 def token_f1(prediction: str, references: Sequence[str]) -> float:
-    """F1 of words in common, as for InfiniteBench's En.QA and LongBench's NarrativeQA; the best over references.
+    """F1 of the words that prediction and reference share; the best over ``references``.
 
-    Texts are normalised as for SQuAD, but a text that is empty after normalisation always scores 0.
+    This is the score of InfiniteBench's En.QA and LongBench's NarrativeQA. Texts are normalised as for SQuAD, but a
+    text that is empty after normalisation always scores 0.
     """
     return 100 * max(strings.token_f1(prediction, reference) for reference in _several(references))
 
 
 def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
-    """F-measure of InfiniteBench's En.Sum: ROUGE-Lsum of ``rouge-score``, no stemmer; the best over references.
+    """F-measure of ROUGE-Lsum, as the package ``rouge-score`` computes it without a stemmer; the best over references.
 
-    Each line of a reference is compared with the lines of the answer, so line breaks change the score.
+    This is the score of InfiniteBench's En.Sum. Each line of a reference is compared with the lines of the answer, so
+    line breaks change the score.
     """
     require("rouge-score")
     from rouge_score.rouge_scorer import RougeScorer
@@ -60,11 +62,11 @@ def rouge_lsum(prediction: str, references: Sequence[str]) -> float:
 
 
 def rouge_l(prediction: str, references: Sequence[str]) -> float:
-    """F-measure of LongBench's QMSum: summary-level ROUGE-L of ``rouge``, on distinct words; best over references.
+    """F-measure of summary-level ROUGE-L on distinct words, as the package ``rouge`` computes it; best over references.
 
-    As in LongBench, the score is 0 if the package fails: on a text without a sentence, and on sentences of about 1,000
-    words, at which its recursion meets Python's limit. The package runs in a thread, so that its recursion starts at
-    the same stack depth as in LongBench's script, whatever calls this function.
+    This is the score of LongBench's QMSum. As in LongBench, the score is 0 if the package fails: on a text without a
+    sentence, and on sentences of about 1,000 words, at which its recursion meets Python's limit. The package runs in a
+    thread, so that its recursion starts at the same stack depth as in LongBench's script, whatever calls this function.
     """
     require("rouge")
     from rouge import Rouge
@@ -78,14 +80,14 @@ METRICS = {"F1": token_f1, "rougeLsum": rouge_lsum, "ROUGE-L (rouge)": rouge_l}
 
 
 def _several(references: Sequence[str]) -> Sequence[str]:
-    """The references; raises :class:`TypeError` for a single text, which would be read letter by letter."""
+    """Return the references; raise :class:`TypeError` if they are one text, which would be read letter by letter."""
     if isinstance(references, str):
         raise TypeError("references are a sequence of texts, not a text")
     return references
 
 
 def _rouge_l(scorer: Rouge, prediction: str, reference: str) -> float:
-    """LongBench's ROUGE-L of an answer and a reference, 0 to 1."""
+    """LongBench's ROUGE-L of an answer and a reference, 0 to 1, computed in a thread (:func:`rouge_l` says why)."""
     value = 0.0
 
     def score() -> None:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from utaca.generation.answers import Asked
 
 VALIDATION_EVERY = 8
-"""Of how many documents one is kept for validation."""
+"""One document in this many is kept for validation."""
 
 
 def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
-    """The questions of rows of schema "examples"."""
-    # Scoring does without the packages that decode.
+    """The questions that rows of schema "examples" ask, as stages that decode take them."""
+    # Imported here, because scoring needs this module and does without the packages that decode.
     from utaca.generation.answers import Asked
 
     asked = []
@@ -28,33 +28,37 @@ def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
 
 
 def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-    """Ids of the rows that a detector learns from, and of those on which its checkpoint and thresholds are chosen.
+    """Split a set's rows (schema "examples") into those that a detector learns from and those that validate it.
 
-    One document in :data:`VALIDATION_EVERY` is for this choice, with all rows that share the document. Raises
-    :class:`UserError` if all rows share one document.
+    Returns the ids of both. Checkpoint and thresholds are chosen on the second ones: all rows of one document in
+    :data:`VALIDATION_EVERY`. Raises :class:`UserError` if all rows share one document.
     """
     rows = list(examples)
     documents = sorted({row["document"] for row in rows})
     if len(documents) == 1:
         where = f"row {rows[0]['id']}, of a set that detectors learn from,"
         raise UserError(f"{where} has the set's one document, and they need another to validate on; raise its examples")
-    held_documents = set(documents[::VALIDATION_EVERY])
-    held = {row["id"] for row in rows if row["document"] in held_documents}
-    learned_from = {row["id"] for row in rows} - held
-    return learned_from, held
+    validation_documents = set(documents[::VALIDATION_EVERY])
+    validation = {row["id"] for row in rows if row["document"] in validation_documents}
+    training = {row["id"] for row in rows} - validation
+    return training, validation
 
 
 def scores(
     task: Task, examples: Iterable[Mapping[str, Any]], answers: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of schema "task_scores", one for each of the ``answers``; an empty answer scores 0."""
-    rows = {row["id"]: row for row in examples}
+    """Score answers (rows of schema "answers") to a set's ``examples`` by the task's metric.
+
+    Yields a row of schema "task_scores" for each answer; an empty answer scores 0.
+    """
+    by_id = {example["id"]: example for example in examples}
     for answer in answers:
-        row = rows[answer["document"]]
+        # The column "document" of an answer to a task has the id of the example (see `ask`).
+        example = by_id[answer["document"]]
         yield {
-            "example": row["id"],
-            "document": row["document"],
+            "example": example["id"],
+            "document": example["document"],
             "split": answer["split"],
             "point": answer["point"],
-            "score": task.score(answer["text"], row["references"]),
+            "score": task.score(answer["text"], example["references"]),
         }

@@ -20,14 +20,14 @@ TASKS: dict[str, type[Task]] = {
 
 
 def task_of(settings: TaskSetSettings) -> Task:
-    """The task of a set. Raises :class:`UserError` if no task has this name."""
+    """The task of a set whose settings these are. Raises :class:`UserError` if no task has the name that they give."""
     if settings.task not in TASKS:
         raise UserError(f"no task is called {settings.task!r}; name one of {', '.join(TASKS)}")
     return TASKS[settings.task]()
 
 
 def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """Paths of the files of a set, by name; files of its pool are named by their paths.
+    """The path of each file of a set by the file's name; a file of the set's pool is named by its path in the settings.
 
     Relative paths are below ``folder``; a path in the set replaces the path that the task has for this file. Raises
     :class:`UserError` if the task is unknown or lacks a named file.
@@ -41,7 +41,7 @@ def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
 
 
 def files_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """Paths as from :func:`paths_of`; raises :class:`UserError` also if a file is missing."""
+    """The paths of a set's files (:func:`paths_of`); raises :class:`UserError` also if a file does not exist."""
     paths = paths_of(settings, folder)
     for name, path in paths.items():
         if not path.is_file():

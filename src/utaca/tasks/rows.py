@@ -18,11 +18,15 @@ from utaca.tasks.metrics import METRICS
 from utaca.tasks.task import Example, Task, cut
 
 MEND = "docs/benchmarks.md says which file the task reads"
+"""End of the error messages about a file of another layout."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a file: ``input`` is asked about ``context``, which rows of the same ``document`` share."""
+    """A row of a task's file: ``input`` is asked about ``context``, and ``references`` are the right answers.
+
+    ``document`` is a name of the context; rows with the same context share it.
+    """
 
     id: str
     document: str
@@ -34,9 +38,10 @@ class Row:
 class Rows(Task):
     """A task of one file, ``rows``, whose prompt is a template around each row's text and question.
 
-    ``template`` is the official prompt: ``{context}``, an empty line, then ``{input}``; without ``{input}``, the first
-    paragraph asks the same of every row. The part before the empty line is an example's text, the part after it the
-    question. ``id_key`` and ``answers_key`` are the file's keys of a row's name and answers.
+    ``template`` is the official prompt, in which ``{context}``, followed by an empty line, stands for the row's text
+    and ``{input}`` for its question. If there is no ``{input}``, the template's first paragraph asks the same of every
+    row. An example's text is the template up to that empty line, its question the rest. ``id_key`` and ``answers_key``
+    are the keys under which the file has a row's name and its answers.
     """
 
     template: ClassVar[str]
@@ -44,23 +49,26 @@ class Rows(Task):
     answers_key: ClassVar[str]
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        """See :meth:`Task.examples`. Raises :class:`UserError` also if there are too few rows, or two of one name."""
         self.check(settings)
+        path = files["rows"]
+        # 0 stands for all rows.
         count = settings.examples
-        rows = self.read(files["rows"])
+        rows = self.read(path)
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:
-            raise UserError(f"{files['rows']} has no rows; {MEND}")
-        check_count(files["rows"], len(chosen), "rows", count)
+            raise UserError(f"{path} has no rows; {MEND}")
+        check_count(path, len(chosen), "rows", count)
         name, times = Counter(row.id for row in chosen).most_common(1)[0]
         if times > 1:
-            raise UserError(f"{files['rows']} calls {times} rows {name!r}; give each a {self.id_key!r} of its own")
+            raise UserError(f"{path} calls {times} rows {name!r}; give each a {self.id_key!r} of its own")
         return [self._example(row, prompts, settings.length) for row in chosen]
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         return sum(1 for _ in self.read(files["rows"])) == self.rows
 
     def read(self, path: Path) -> Iterator[Row]:
-        """The rows of a file in its order. Raises :class:`UserError` if a row has another layout."""
+        """Yield the rows of a file in its order. Raises :class:`UserError` if a row has another layout."""
         instruction = self.template.partition(SEPARATOR)[0]
         for where, record in records(path, MEND):
             context = text(record, "context", where)
@@ -76,14 +84,15 @@ class Rows(Task):
         return METRICS[self.metric](prediction, references)
 
     def select(self, rows: Iterable[Row], count: int) -> list[Row]:
-        """The first ``count`` rows, or all rows if there are fewer."""
+        """The rows that a set of ``count`` rows asks: here the first ones; all rows if there are fewer."""
         return list(islice(rows, count))
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
-        head, tail = self.template.split("{context}" + SEPARATOR)
-        question = tail.replace("{input}", row.input)
-        kept = cut(prompts, head + row.context, question, length)
-        return Example(row.id, row.document, kept, question, row.references, row.input)
+        """A row as a prompt of at most ``length`` tokens, or of any length if that is 0."""
+        before_context, after_context = self.template.split("{context}" + SEPARATOR)
+        question = after_context.replace("{input}", row.input)
+        shortened = cut(prompts, before_context + row.context, question, length)
+        return Example(row.id, row.document, shortened, question, row.references, row.input)
 
 
 DECLARED: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
@@ -94,17 +103,23 @@ SHIPPED: dict[str, type[Rows]] = {
 """Tasks of InfiniteBench and LongBench, by name, made from ``rows.yaml``."""
 
 
-def check_count(path: Path, there: int, what: str, wanted: int) -> None:
-    """Raise :class:`UserError` if a file has fewer rows (called ``what`` in the message) than a set wants."""
-    if there < wanted:
+def check_count(path: Path, present: int, what: str, wanted: int) -> None:
+    """Raise :class:`UserError` if a file has fewer rows than a set wants; ``what`` is the message's word for rows.
+
+    ``present`` rows are in the file at ``path``; ``wanted`` is 0 if the set wants all.
+    """
+    if present < wanted:
         raise UserError(
-            f"{path} has {there} {what}, and the set's examples={wanted} asks for more; ask for fewer, or for 0, which "
-            "is all"
+            f"{path} has {present} {what}, and the set's examples={wanted} asks for more; ask for fewer, or for 0, "
+            "which is all"
         )
 
 
 def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False) -> str:
-    """The text under ``key``; raises :class:`UserError` if it is missing or, unless ``blank``, white space only."""
+    """The text of a record under ``key``; ``where``, the record's place in words, begins error messages.
+
+    Raises :class:`UserError` if the text is missing or, unless ``blank``, only white space.
+    """
     value = record.get(key)
     if not isinstance(value, str) or not (blank or value.strip()):
         raise UserError(f"{where} has no text under {key!r}; {MEND}")

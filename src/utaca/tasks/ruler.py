@@ -3,8 +3,9 @@
 Prompts follow the official generator (``scripts/data/synthetic/qa.py`` of github.com/NVIDIA/RULER). A prompt has N
 documents: those that a question was written about (SQuAD one, HotpotQA ten), then the others of the same article, then
 random ones. N is determined once, on the first question, as the most that fit into ``length``; longer samples have
-fewer. All samples are shuffled under one seed, so that samples of N documents are permuted alike; ``mended`` gives each
-sample its own seed.
+fewer. The official generator takes the first questions of a file, and shuffles all samples under one seed, so that
+samples of N documents are permuted alike. ``mended`` draws the questions from the whole file and gives each sample its
+own seed.
 
 Where these prompts differ from the official code's:
 
@@ -31,7 +32,7 @@ from utaca.tasks.rows import MEND, identity, objects, text
 from utaca.tasks.task import Example, Task
 
 SEED = 42
-"""Seed of the official generator's shuffles; here the seed of every draw."""
+"""Seed of the official generator's shuffles; here every draw's seed begins with it."""
 STEP = 10
 """Number of documents that are removed at a time while a prompt is too long."""
 
@@ -47,7 +48,12 @@ _BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
 @dataclass(frozen=True)
 class _Question:
-    """A question: the documents ``kept`` under each condition of evidence, and ``near``, others of the same article."""
+    """A question and its documents, as texts.
+
+    ``kept`` has, by condition of evidence, the documents that the question was written about; conditions that leave
+    evidence out have fewer or shorter ones. ``near`` are the other documents of the same article. ``document`` is the
+    id of what questions may share, ``references`` are the right answers.
+    """
 
     id: str
     document: str
@@ -59,7 +65,10 @@ class _Question:
 
 @dataclass
 class _Source:
-    """Content of a file: questions and documents of the selected articles, titles and texts of all articles."""
+    """Content of a file: questions and documents of the articles that a set asks about, titles and texts of all.
+
+    ``texts`` are the paragraphs with white space collapsed (:func:`_plain`).
+    """
 
     questions: list[_Question] = field(default_factory=list)
     documents: set[str] = field(default_factory=set)
@@ -69,10 +78,11 @@ class _Source:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Documents that a prompt is made of, in three groups.
+    """The documents that a question's prompt can be made of, in three groups.
 
-    ``gold`` are the question's own, ``near`` others of the same article (``drawn_near``: in the order in which they
-    were drawn), ``far`` those of other articles in the order in which they were drawn.
+    ``gold`` are those that the question was written about. ``near`` are others of the same article in the file's order,
+    ``drawn_near`` the same ones in a random order. ``far`` are those of other articles in a random order. ``seed``
+    shuffles the documents of the prompt.
     """
 
     gold: Sequence[str]
@@ -83,38 +93,45 @@ class _Sample:
 
     @property
     def least(self) -> int:
+        """The smallest number of documents in the prompt."""
         return max(1, len(self.gold))
 
     @property
     def most(self) -> int:
+        """The largest number of documents in the prompt."""
         return len(self.gold) + len(self.near) + len(self.far)
 
     def text(self, count: int) -> str:
-        """The prompt up to the question, with ``count`` documents."""
-        spare = count - len(self.gold)
+        """The prompt up to the question, with ``count`` documents: the gold ones, then near ones, then far ones."""
+        distractors = count - len(self.gold)
         if count >= self.most:
             documents = sorted([*self.gold, *self.near, *self.far])
-        elif spare > len(self.near):
-            documents = [*self.gold, *self.near, *self.far[: spare - len(self.near)]]
+        elif distractors > len(self.near):
+            documents = [*self.gold, *self.near, *self.far[: distractors - len(self.near)]]
         else:
-            documents = [*self.gold, *self.drawn_near[:spare]]
+            documents = [*self.gold, *self.drawn_near[:distractors]]
         random.Random(self.seed).shuffle(documents)
         return _HEAD + SEPARATOR.join(f"Document {n}:\n{document}" for n, document in enumerate(documents, 1))
 
 
 class _Ruler(Task):
-    """Base of both tasks; ``files`` of :meth:`examples` also has the files of ``settings.pool``, by their paths."""
+    """Base of RULER's two tasks.
+
+    ``files`` of :meth:`examples` also has the files of ``settings.pool``, whose paragraphs distract, by their paths.
+    """
 
     benchmark = "RULER"
     new_tokens = 32
     prefix = " Answer:"
     metric = "string match"
     document: ClassVar[str]
-    """A paragraph as a document, a format of its ``title`` and ``text``."""
+    """Format of a document: how the ``title`` and ``text`` of a paragraph are written in the prompt."""
     purged: ClassVar[bool]
-    """Whether distractors from any article that hold the answer are left out together with its evidence."""
+    """Which distractors may not state the answer where evidence is left out: those of all articles (True), or only
+    those of the question's article (False)."""
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` also if the set's length has no room for more than an answer."""
         super().check(settings)
         if settings.length <= self.new_tokens:
             raise UserError(
@@ -123,26 +140,22 @@ class _Ruler(Task):
             )
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
+        """See :meth:`Task.examples`; each question gives one example for each condition of evidence."""
         self.check(settings)
         path = files["questions"]
         source = self._source(path, settings.articles)
-        # The pool excludes what the file of questions has, also in articles without questions in this set: a reader may
-        # have been trained on it, or another set may ask about it.
-        pool = set()
-        for title, paragraph in _pool([files[name] for name in settings.pool]):
-            if title not in source.titles and _plain(paragraph) not in source.texts:
-                pool.add(self.document.format(title=title, text=paragraph))
-        documents = sorted(source.documents | pool)
-        answer = len(prompts.text(self.prefix)) + self.new_tokens
-        count = 0
+        documents = sorted(source.documents | self._pooled(source, [files[name] for name in settings.pool]))
+        answer_tokens = len(prompts.text(self.prefix)) + self.new_tokens
+        # N of the official generator: the first question determines it for all.
+        n_documents = 0
         examples = []
         for question in self._selected(path, source.questions, settings):
             asking = f"{_INSTRUCTION}\n\nQuestion: {question.text}"
-            room = settings.length - len(prompts.question(asking)) - answer
+            room = settings.length - len(prompts.question(asking)) - answer_tokens
             samples = self._samples(question, documents, settings)
-            count = count or _most(samples[_COMPLETE], prompts, room)
+            n_documents = n_documents or _most(samples[_COMPLETE], prompts, room)
             for evidence in settings.evidence:
-                text = _fitted(samples[evidence], count, prompts, room)
+                text = _fitted(samples[evidence], n_documents, prompts, room)
                 if text is None:
                     raise UserError(
                         f"{path}: question {question.id} does not fit into length={settings.length} with its own "
@@ -162,10 +175,25 @@ class _Ruler(Task):
 
     @abstractmethod
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
-        """Content of a file; its questions are those about ``articles``, or about all if none is named."""
+        """Read a file of questions; the result has those about ``articles``, or about all if none is named."""
+
+    def _pooled(self, source: _Source, paths: Sequence[Path]) -> set[str]:
+        """Further documents that distract, from the files of the set's pool.
+
+        Paragraphs that the file of questions has are left out, also those of articles without questions in this set: a
+        reader may have been trained on them, or another set may ask about them.
+        """
+        documents = set()
+        for title, paragraph in _pool(paths):
+            if title not in source.titles and _plain(paragraph) not in source.texts:
+                documents.add(self.document.format(title=title, text=paragraph))
+        return documents
 
     def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSetSettings) -> Sequence[_Question]:
-        """The questions of a set, in its order; raises :class:`UserError` if the file has too few."""
+        """The questions that a set asks: the first of the file's ``questions``, or with ``mended`` a random draw.
+
+        Raises :class:`UserError`, which names the file ``path``, if two have one id or there are too few.
+        """
         if len({question.id for question in questions}) < len(questions):
             raise UserError(f"{path} has two questions of one id; give each one of its own")
         if not questions or settings.examples > len(questions):
@@ -178,7 +206,11 @@ class _Ruler(Task):
         return questions[: settings.examples or None]
 
     def _samples(self, question: _Question, documents: Sequence[str], settings: TaskSetSettings) -> dict[str, _Sample]:
-        """Samples by condition of evidence, with the same distractors, which replace missing gold documents."""
+        """A question's sample under each condition of evidence that the set asks for, and under complete evidence.
+
+        ``documents`` are all that may distract. The order of distractors is the same under each condition; where gold
+        documents are left out, more distractors fill the prompt.
+        """
         rng = random.Random(f"{SEED}:{question.id}")
         near = rng.sample(question.near, len(question.near))
         near_or_gold = {*question.kept[_COMPLETE], *near}
@@ -194,11 +226,11 @@ class _Ruler(Task):
                 searched = [*near, *far] if self.purged else near
             stating = {document for document in searched if _holds(document, question.references)}
             samples[evidence] = _Sample(
-                question.kept[evidence],
-                [document for document in question.near if document not in stating],
-                [document for document in near if document not in stating],
-                [document for document in far if document not in stating],
-                seed,
+                gold=question.kept[evidence],
+                near=[document for document in question.near if document not in stating],
+                drawn_near=[document for document in near if document not in stating],
+                far=[document for document in far if document not in stating],
+                seed=seed,
             )
         return samples
 
@@ -222,7 +254,9 @@ class QA1(_Ruler):
         return len(source.questions) == self.rows and len(source.titles) == self.articles
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
+        """Read a file of SQuAD's; unanswerable questions are left out. See :meth:`_Ruler._source`."""
         source = _Source()
+        # A title's paragraphs, each an object with its text ("context") and its questions ("qas").
         by_title = dict[str, list[dict[str, Any]]]()
         for where, article in _rows(path):
             paragraphs = objects(article, "paragraphs", where)
@@ -233,9 +267,10 @@ class QA1(_Ruler):
         if unknown:
             raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
         for title in dict.fromkeys(articles or by_title):
-            texts = list(dict.fromkeys(paragraph["context"] for paragraph in by_title[title]))
+            paragraphs = by_title[title]
+            texts = list(dict.fromkeys(paragraph["context"] for paragraph in paragraphs))
             source.documents |= set(texts)
-            for number, paragraph in enumerate(by_title[title], start=1):
+            for number, paragraph in enumerate(paragraphs, start=1):
                 near = [other for other in texts if other != paragraph["context"]]
                 for row in objects(paragraph, "qas", f"{path}, article {title}, paragraph {number},"):
                     if not row.get("is_impossible", False):
@@ -245,7 +280,11 @@ class QA1(_Ruler):
     def _question(
         self, path: Path, document_id: str, paragraph: Mapping[str, Any], row: Mapping[str, Any], near: Sequence[str]
     ) -> _Question:
-        """The question of a SQuAD ``row`` about a paragraph; ``near`` are the other texts of its article."""
+        """Read the question that a SQuAD ``row`` asks about a ``paragraph``, whose name is ``document_id``.
+
+        ``near`` are the other paragraphs of its article. Raises :class:`UserError`, which names the file ``path``, if
+        the row has no answer.
+        """
         question_id = identity(row, "id", f"{path}, a question of {document_id},")
         where = f"{path}, question {question_id},"
         whole = paragraph["context"]
@@ -253,9 +292,8 @@ class QA1(_Ruler):
         references = tuple(dict.fromkeys(answers))
         if not references:
             raise UserError(f"{where} has no answer; {MEND}")
-        # What partial evidence keeps: the text before the answer.
-        partial = _before(whole, references)
-        kept = {_COMPLETE: (whole,), _PARTIAL: (partial,) if partial else (), _MISSING: ()}
+        text_before = _before(whole, references)
+        kept = {_COMPLETE: (whole,), _PARTIAL: (text_before,) if text_before else (), _MISSING: ()}
         return _Question(question_id, document_id, text(row, "question", where), references, kept, near)
 
 
@@ -273,41 +311,55 @@ class QA2(_Ruler):
     purged = True
 
     def check(self, settings: TaskSetSettings) -> None:
+        """Raise :class:`UserError` also if the set names articles: its questions are about several."""
         super().check(settings)
         if settings.articles:
             raise UserError("articles are qa_1's; leave them out of a set of qa_2")
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
+        """Read a file of HotpotQA's; ``articles`` is empty (:meth:`check`). See :meth:`_Ruler._source`."""
         source = _Source()
         for where, row in _rows(path):
             paragraphs = _titled(row, where)
             source.titles |= {title for title, _ in paragraphs}
             source.texts |= {_plain(paragraph) for _, paragraph in paragraphs}
-            documents = []
-            for title, paragraph in paragraphs:
-                document = self.document.format(title=title, text=paragraph)
-                documents.append((title, document))
-                source.documents.add(document)
-            name = identity(row, "_id" if "_id" in row else "index", where)
+            documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
+            source.documents |= {document for _, document in documents}
+            question_id = identity(row, "_id" if "_id" in row else "index", where)
             references = (text(row, "answer", where),)
-            titles = {title for title, _ in documents}
-            supporting = [title for title in _supporting(row, where) if title in titles]
-            others = []  # Neither supporting nor stating the answer.
-            for title, document in documents:
-                if title not in supporting and not _holds(document, references):
-                    others.append(document)
-            partial = []
-            for title, document in documents:
-                if title in supporting[:1] or document in others:
-                    partial.append(document)
-            whole = [document for _, document in documents]
-            kept = {_COMPLETE: tuple(whole), _PARTIAL: tuple(partial), _MISSING: tuple(others)}
-            source.questions.append(_Question(name, name, text(row, "question", where), references, kept))
+            kept = _kept(documents, _supporting(row, where), references)
+            question = text(row, "question", where)
+            source.questions.append(_Question(question_id, question_id, question, references, kept))
         return source
 
 
+def _kept(
+    documents: Sequence[tuple[str, str]], supporting: Sequence[str], references: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """What each condition of evidence keeps of a HotpotQA question's ``documents``, given as (title, document).
+
+    ``supporting`` are the titles of the paragraphs that answer the question. Partial evidence keeps the first of them.
+    Without complete evidence, other documents that state the answer are left out as well.
+    """
+    titles = {title for title, _ in documents}
+    supporting = [title for title in supporting if title in titles]
+    others = []  # Neither supporting nor stating the answer.
+    for title, document in documents:
+        if title not in supporting and not _holds(document, references):
+            others.append(document)
+    partial = []
+    for title, document in documents:
+        if title in supporting[:1] or document in others:
+            partial.append(document)
+    complete = [document for _, document in documents]
+    return {_COMPLETE: tuple(complete), _PARTIAL: tuple(partial), _MISSING: tuple(others)}
+
+
 def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
-    """The largest number of documents, by the official bisection, with which a text has at most ``room`` tokens."""
+    """The largest number of documents with which a prompt's text has at most ``room`` tokens, found by bisection.
+
+    As in the official code. It is ``sample.least`` if even that many do not fit.
+    """
     # A document has at least one token, so that ``room`` limits the number of documents.
     low = sample.least
     high = max(sample.least, min(sample.most, room)) + 1
@@ -321,7 +373,10 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
 
 
 def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | None:
-    """Prompt text with ``count`` documents, or fewer to fit ``room`` tokens; None if ``sample.least`` do not fit."""
+    """The prompt's text with ``count`` documents, or with fewer if they exceed ``room`` tokens.
+
+    Documents are removed :data:`STEP` at a time, then one at a time. None if even ``sample.least`` do not fit.
+    """
     count = min(count, sample.most)
     while len(prompts.document(text := sample.text(count))) > room:
         if count <= sample.least:
@@ -331,25 +386,28 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 
 
 def _holds(text: str, references: Sequence[str]) -> bool:
-    """Whether a text contains an answer in the sense of the score; the answers yes and no are not searched for."""
+    """Whether a text contains one of the answers ``references``, letter case aside; yes and no are not searched for."""
     text = text.lower()
     searched = {reference.lower() for reference in references} - {"yes", "no"}
     return any(reference in text for reference in searched)
 
 
 def _before(text: str, references: Sequence[str]) -> str:
-    """A paragraph up to the first statement of an answer; see :class:`QA1`."""
-    any_of = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
-    start = min([match.start() for match in any_of if match], default=0)
-    ends = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
-    if ends:
-        return text[: ends[-1]].rstrip()
+    """What partial evidence keeps of a SQuAD paragraph: the part before the first answer, as :class:`QA1` says."""
+    matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
+    start = min([match.start() for match in matches if match], default=0)
+    sentence_starts = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
+    if sentence_starts:
+        return text[: sentence_starts[-1]].rstrip()
     words = text[:start].split()
     return " ".join(words[: (len(words) + 1) // 2])
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (location in words, row) for SQuAD's articles, the rows of a JSON list or those of a JSONL file."""
+    """Yield each row of a file, with its place in words for error messages.
+
+    Rows are the articles of a file in SQuAD's layout, the items of a JSON list, or the lines of a JSONL file.
+    """
     try:
         content = read_json(path, MEND)
     except UserError:
@@ -359,12 +417,17 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         content = content.get("data", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path} is no list of rows; {MEND}")
-    yield from ((f"{path}, row {number},", row) for number, row in enumerate(content, start=1))
+    for number, row in enumerate(content, start=1):
+        yield f"{path}, row {number},", row
 
 
 def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
-    """(title, text) of each paragraph of a HotpotQA row, given as sentences or whole; titles may repeat."""
+    """The paragraphs of a HotpotQA row as (title, text); a title may occur more than once.
+
+    Raises :class:`UserError`, which begins with ``where``, if there is none.
+    """
     try:
+        # A paragraph is a list of sentences, or one text, whose letters join to the same text.
         paragraphs = [(title, "".join(sentences)) for title, sentences in row["context"]]
     except (KeyError, TypeError, ValueError):
         paragraphs = []
@@ -374,7 +437,10 @@ def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
 
 
 def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
-    """The titles of a HotpotQA row's supporting paragraphs, each once."""
+    """The titles of a HotpotQA row's supporting paragraphs, each once.
+
+    Raises :class:`UserError`, which begins with ``where``, if there is no list of them.
+    """
     try:
         if "supporting_titles" in row:
             titles = row["supporting_titles"]
@@ -386,7 +452,7 @@ def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
 
 
 def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """(title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with keys title and text."""
+    """Yield (title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with keys title and text."""
     for path in paths:
         for where, row in _rows(path):
             if "paragraphs" in row:

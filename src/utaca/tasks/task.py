@@ -17,8 +17,9 @@ class Example:
     """A row of a task as a prompt to a reader.
 
     The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
-    ``references`` are the right answers: an answer need only match one of them. ``document`` names what rows may share
-    (a paragraph, a meeting); intervals resample documents. ``query`` is the question without instructions.
+    ``references`` are the right answers: an answer need only match one of them. ``document`` is the name of the
+    paragraph or meeting that rows may share; confidence intervals resample documents. ``query`` is the question without
+    instructions.
     """
 
     id: str
@@ -32,39 +33,44 @@ class Example:
 class Task(ABC):
     """A task of a benchmark under its official protocol.
 
-    Class constants are the names of benchmark and task, the most tokens of an answer, the text with which answers begin
-    after the assistant's header, the task's files (a name for each, and its path below ``tasks.path`` unless the set
-    has another), the number of rows of the official files, the metric, the packages of
-    :data:`utaca.tasks.metrics.VERSIONS` that the metric needs, and whether documents are padded with the run's corpus.
     Answers end at a stop token or at ``new_tokens``: no task here has another stop rule.
     """
 
     benchmark: ClassVar[str]
+    """Name of the benchmark."""
     name: ClassVar[str]
+    """Name of the task."""
     new_tokens: ClassVar[int]
+    """Most tokens of an answer."""
     prefix: ClassVar[str] = ""
+    """Text with which answers begin, after the assistant's header."""
     files: ClassVar[Mapping[str, str]]
+    """Path of each of the task's files, by a name for it; below ``tasks.path``, unless the set has another path."""
     rows: ClassVar[int]
+    """Number of rows of the official files."""
     metric: ClassVar[str]
+    """Name of the metric in results."""
     packages: ClassVar[tuple[str, ...]] = ()
+    """Packages of :data:`utaca.tasks.metrics.VERSIONS` that the metric needs."""
     padded: ClassVar[bool] = False
+    """Whether documents are padded with the run's corpus."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         check_overrides(cls)
 
     def check(self, settings: TaskSetSettings) -> None:
-        """Raise :class:`UserError` if a package of the metric is missing, or if the task lacks an option of the set."""
+        """Raise :class:`UserError` if a package of the metric is missing, or if the task cannot do what a set asks."""
         metrics.require(*self.packages)
 
     @abstractmethod
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
-        """The rows of a set as examples under a reader's prompts.
+        """Read the rows of a set of this task, and write each as a prompt to the reader that ``prompts`` belong to.
 
-        ``files`` has the path of each of the class's files, which exist, and under "corpus" the path of the run's
-        corpus (schema "corpus") if the task is padded and the set has a length. Raises :class:`UserError` as
-        :meth:`check` does, and if a file has another layout, a row has no answer or the shortest prompt is longer than
-        ``settings.length``.
+        ``settings`` are the set's. ``files`` has the path of each of the class's files, which exist, and under "corpus"
+        the path of the run's corpus (schema "corpus") if the task is padded and the set has a length. Raises
+        :class:`UserError` as :meth:`check` does, and if a file has another layout, a row has no answer or the shortest
+        prompt is longer than ``settings.length``.
         """
 
     @abstractmethod
@@ -72,32 +78,38 @@ class Task(ABC):
         """The official score of an answer, 0 to 100."""
 
     def longest(self, references: Sequence[str]) -> int:
-        """The largest number of tokens of an answer to a row with these references."""
+        """The largest number of tokens of an answer to a row with these ``references``."""
         return self.new_tokens
 
     @abstractmethod
     def is_official(self, files: Mapping[str, Path]) -> bool:
-        """Whether the files have as many rows as the official files; else tables call the set's source "protocol"."""
+        """Whether the files, given by name, have as many rows as the official files.
+
+        If not, tables say of the set that only its protocol is the benchmark's.
+        """
 
 
 def cut(prompts: Prompts, text: str, question: str, length: int) -> str:
-    """The text of a prompt of at most ``length`` tokens, chat template not counted, with a part in the middle removed.
+    """Cut the middle out of ``text``, so that a prompt of text and ``question`` has at most ``length`` tokens.
 
-    As InfiniteBench and LongBench cut: the first and last ``length // 2`` tokens of the prompt stay; 0 removes nothing.
-    Raises :class:`UserError` if the question does not fit into the last half.
+    As InfiniteBench and LongBench cut: the first and last ``length // 2`` tokens of the prompt stay. The chat template
+    is not counted; ``length`` 0 removes nothing. Raises :class:`UserError` if the question does not fit into the last
+    half.
     """
     if not length:
         return text
     prompt = text + SEPARATOR + question
+    # Where each token begins and ends in the prompt.
     offsets = prompts.with_offsets(prompt)[1]
     if len(offsets) <= length:
         return text
     half = length // 2
-    head = offsets[half - 1][1]
-    tail = offsets[-half][0]
-    if not half or tail > len(text):
+    head_end = offsets[half - 1][1]
+    tail_start = offsets[-half][0]
+    # The question follows the text, so the removed part may not reach beyond the text.
+    if not half or tail_start > len(text):
         raise UserError(
             f"the question {question[:60]!r} does not fit into half of a prompt of {length} tokens; raise the set's "
             "length"
         )
-    return text[:head] + text[tail:]
+    return text[:head_end] + text[tail_start:]

@@ -21,13 +21,13 @@ from utaca.reporting.words import corpus_in_words, endpoint_in_words
 from utaca.settings import schema
 
 SPLITS = {"train": "training", "validation": "validation", "test": "test"}
-"""Splits, and what the table calls them."""
+"""What the table calls each split."""
 GAP = "..."
-"""Stands for sentences, or for padding, that an example leaves out, as in the paper's."""
+"""Stands for sentences or padding that an example leaves out, as in the paper's examples."""
 
 
 def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
-    """What the run's documents and detector are, and those of the paper: a row for each item."""
+    """Make the table of the run's documents and detector compared with the paper's, a row for each item."""
     biographies = {Path(path).stem: read(path, "biographies").to_pylist() for path in files["biographies"]}
     columns = ["n_tokens", "spans", "text"]
     documents = {Path(path).stem: read(path, "documents", columns).to_pylist() for path in files["documents"]}
@@ -43,7 +43,7 @@ def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _row(part: str, item: str, here: object, paper_value: object = None) -> Row:
-    """The row of an item in a part of the table: what it is in this run, and in the paper."""
+    """The row of an ``item`` in a ``part`` of the table: its value in this run (``here``), and in the paper."""
     return {"part": part, "item": item, "here": said(here), "paper": said(paper_value)}
 
 
@@ -57,42 +57,45 @@ def said(value: object) -> str:
 
 
 def lengths(tokens: Sequence[float]) -> str:
-    """The least, the mean and the most of numbers of tokens, in words."""
+    """The smallest, the largest and the mean of numbers of tokens, in words."""
     return f"{min(tokens):,} to {max(tokens):,}, mean {sum(tokens) / len(tokens):,.0f}"
 
 
 def _split(
     split: str, people: Sequence[Mapping[str, Any]], documents: Sequence[Mapping[str, Any]], config: schema.Config
 ) -> Iterator[Row]:
-    """Rows on the documents of a split."""
+    """Rows on the documents of a split; ``people`` are its rows of schema "biographies"."""
     part = f"{SPLITS[split].capitalize()} split"
-    theirs = paper.tables().dataset[split]
-    facts = sorted({len(person["facts"]) for person in people})
-    reported = None
-    if theirs.tokens:
-        least, mean, longest = theirs.tokens
-        reported = f"{least:,} to {longest:,}, mean {mean:,}"
-    kinds = {span["kind"] for document in documents for span in document["spans"]}
-    padded = "article" in kinds
-    fewest, most = facts[0], facts[-1]
+    in_paper = paper.tables().dataset[split]
+    numbers_of_facts = {len(person["facts"]) for person in people}
+    fewest, most = min(numbers_of_facts), max(numbers_of_facts)
     range_of_facts = str(fewest) if fewest == most else f"{fewest} to {most}"
-    yield _row(part, "Documents", len(documents), theirs.documents)
-    yield _row(part, "Facts a document", range_of_facts, theirs.facts)
-    yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), reported)
-    yield _row(part, "Text", _writer(people[0]["writer"], config), theirs.text)
-    yield _row(part, "Padding", corpus_in_words(config) if padded else "none", theirs.padding)
+    tokens_in_paper = None
+    if in_paper.tokens:
+        shortest, mean, longest = in_paper.tokens
+        tokens_in_paper = f"{shortest:,} to {longest:,}, mean {mean:,}"
+    kinds = {span["kind"] for document in documents for span in document["spans"]}
+    is_padded = "article" in kinds
+    yield _row(part, "Documents", len(documents), in_paper.documents)
+    yield _row(part, "Facts a document", range_of_facts, in_paper.facts)
+    yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), tokens_in_paper)
+    yield _row(part, "Text", _writer(people[0]["writer"], config), in_paper.text)
+    yield _row(part, "Padding", corpus_in_words(config) if is_padded else "none", in_paper.padding)
 
 
 def _writer(name: str, config: schema.Config) -> str:
-    """Who wrote the biographies of a split, in words; ``name`` as in schema "biographies"."""
+    """Who wrote the biographies of a split, in words; ``name`` is the writer in schema "biographies"."""
     if name == config.writer.model:
         return endpoint_in_words(config.writer)
     return {"pattern": "Summary in filler", "people": f"By hand, {config.scale.test.people}"}.get(name, name)
 
 
 def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Row]:
-    """A row for each attribute, with the first fact about it in the splits that ask for it."""
-    theirs = paper.tables().attributes
+    """A row for each attribute, with the first fact about it in the splits that ask for it.
+
+    ``biographies`` are rows of schema "biographies", by split.
+    """
+    in_paper = paper.tables().attributes
     parts = {
         "Attributes, training": (TRAINING_ATTRIBUTES, ("train",)),
         "Attributes, validation and test": (HELD_OUT_ATTRIBUTES, ("validation", "test")),
@@ -106,24 +109,28 @@ def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
                 summaries.setdefault(attribute, summary(attribute, person["person"], fact["value"]))
         # People who were written by hand may have others.
         for attribute in dict.fromkeys([*attributes, *summaries]):
-            yield _row(part, attribute.capitalize(), summaries.get(attribute), theirs.get(attribute))
+            yield _row(part, attribute.capitalize(), summaries.get(attribute), in_paper.get(attribute))
 
 
 def _examples(
     biographies: Mapping[str, Sequence[Mapping[str, Any]]], documents: Mapping[str, Sequence[Mapping[str, Any]]]
 ) -> Iterator[Row]:
-    """Summary and biography of the first person of each split."""
+    """Two rows for each split, with the summary and the shortened biography of its first person.
+
+    ``biographies`` and ``documents`` are rows of these schemas, by split.
+    """
     for split, (person, *_) in biographies.items():
         part = f"Example, {SPLITS[split]}"
-        theirs = paper.tables().examples[split]
+        in_paper = paper.tables().examples[split]
         facts = [summary(fact["attribute"], person["person"], fact["value"]) for fact in person["facts"]]
-        yield _row(part, "Summary", " ".join(facts), theirs.summary)
+        yield _row(part, "Summary", " ".join(facts), in_paper.summary)
+        # Documents are in the order of their biographies.
         around = fillers(documents[split][0])
-        yield _row(part, "Biography", shortened(person["sentences"], person["facts"], around), theirs.biography)
+        yield _row(part, "Biography", shortened(person["sentences"], person["facts"], around), in_paper.biography)
 
 
 def fillers(document: Mapping[str, Any]) -> tuple[str, str]:
-    """The first and the last sentence of the simple text around a fact; "" where the document has none."""
+    """The first and the last sentence of the simple sentences that pad a document; "" and "" if it has none."""
     texts = [document["text"][span["start"] : span["end"]] for span in document["spans"] if span["kind"] == "filler"]
     if not texts:
         return "", ""
@@ -133,9 +140,9 @@ def fillers(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], around: tuple[str, str] = ("", "")) -> str:
-    """A biography by its first and last sentence and those that hold a fact's value, amid padding.
+    """Shorten a biography to its first and last sentence and those that hold a fact's value, with :data:`GAP` between.
 
-    ``around`` are the first and the last sentence of the document around it, as in :func:`fillers`.
+    ``around`` are the first and the last sentence of the document's padding (:func:`fillers`), which stand around it.
     """
     first, last = around
     parts = [first, GAP] if first else [GAP]
@@ -152,47 +159,54 @@ def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], arou
 
 
 def _articles(corpus: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """How many of the paper's articles the corpus has, all of them and by domain with their titles."""
+    """How many of the paper's articles the corpus has: a row for the total, and one for each domain, with titles.
+
+    ``corpus`` are rows of schema "corpus", one for each article of the run.
+    """
     part = "Articles of the padding"
-    held = {article["title"] for article in corpus}
-    listed = paper_articles()
-    others = len(held.difference(listed))
-    parts = [f"{len(held.intersection(listed))} of {len(listed)}"]
+    in_corpus = {article["title"] for article in corpus}
+    of_paper = paper_articles()
+    n_others = len(in_corpus.difference(of_paper))
+    total = [f"{len(in_corpus.intersection(of_paper))} of {len(of_paper)}"]
     if all(article["synthetic"] for article in corpus):
-        parts.append("synthetic prose under their titles")
-    if others:
-        parts.append(f"and {others:,} more")
-    yield _row(part, "The paper's", ", ".join(parts), len(listed))
+        total.append("synthetic prose under their titles")
+    if n_others:
+        total.append(f"and {n_others:,} more")
+    yield _row(part, "The paper's", ", ".join(total), len(of_paper))
     for domain in DOMAINS:
-        titles = [title for title in listed if domain_and_phrase(title)[0] == domain]
-        there = [title for title in titles if title in held]
-        yield _row(part, domain.capitalize(), f"{len(there)}: {', '.join(there)}" if there else 0, len(titles))
+        titles = [title for title in of_paper if domain_and_phrase(title)[0] == domain]
+        present = [title for title in titles if title in in_corpus]
+        here = f"{len(present)}: {', '.join(present)}" if present else 0
+        yield _row(part, domain.capitalize(), here, len(titles))
 
 
 def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
-    """The detector's shape as its file has it, and what its training was."""
+    """Rows on the detector's shape, which its file has, and on its training.
+
+    ``seeds`` are the detector as it was trained under each seed; all have one shape.
+    """
     detector = seeds[0]
-    theirs = paper.tables().hyperparameters
+    in_paper = paper.tables().hyperparameters
     encoders = list(detector.signal_encoders.values())
     block = detector.blocks[0]
-    widths = tuple(f"{width:,} ({paper.NAMES[reader]})" for reader, width in theirs.embedding_width.items())
+    widths = tuple(f"{width:,} ({paper.NAMES[reader]})" for reader, width in in_paper.embedding_width.items())
     settings = detector.settings
     part = "Detector"
     yield _row(part, "Width of the embedding", detector.input_width if settings.embedding else "none", widths)
-    yield _row(part, "Signals, a number each", len(settings.signals), theirs.signals)
-    yield _row(part, "Width of the hidden vector", detector.head.in_features, theirs.width)
+    yield _row(part, "Signals, a number each", len(settings.signals), in_paper.signals)
+    yield _row(part, "Width of the hidden vector", detector.head.in_features, in_paper.width)
     inner = encoders[0][0].out_features if encoders else "none"
-    yield _row(part, "Inner width of a signal's encoder", inner, theirs.signal_width)
-    yield _row(part, "Residual blocks", len(detector.blocks), theirs.blocks)
+    yield _row(part, "Inner width of a signal's encoder", inner, in_paper.signal_width)
+    yield _row(part, "Residual blocks", len(detector.blocks), in_paper.blocks)
     expansion = block.wide.out_features // block.wide.in_features
-    yield _row(part, "Expansion of a block", expansion, theirs.expansion)
-    yield _row(part, "Classes", detector.head.out_features, theirs.classes)
+    yield _row(part, "Expansion of a block", expansion, in_paper.expansion)
+    yield _row(part, "Classes", detector.head.out_features, in_paper.classes)
     part = "Training of the detector"
-    yield _row(part, "Dropout, embedding", EMBEDDING_DROPOUT, theirs.embedding_dropout)
-    yield _row(part, "Dropout, signals and blocks", DROPOUT, theirs.dropout)
-    yield _row(part, "First learning rate of Adam", LEARNING_RATE, theirs.learning_rate)
-    yield _row(part, "Steps", detector.facts.get("steps"), theirs.steps)
-    yield _row(part, "Trajectories a step", BATCH, theirs.batch)
-    yield _row(part, "Weights of hallucinated, correct, unknown", CLASS_WEIGHTS, theirs.class_weights)
-    yield _row(part, "Steps between validations", EVALUATE_EVERY, theirs.evaluate_every)
-    yield _row(part, "Seeds", len(seeds), theirs.seeds)
+    yield _row(part, "Dropout, embedding", EMBEDDING_DROPOUT, in_paper.embedding_dropout)
+    yield _row(part, "Dropout, signals and blocks", DROPOUT, in_paper.dropout)
+    yield _row(part, "First learning rate of Adam", LEARNING_RATE, in_paper.learning_rate)
+    yield _row(part, "Steps", detector.facts.get("steps"), in_paper.steps)
+    yield _row(part, "Trajectories a step", BATCH, in_paper.batch)
+    yield _row(part, "Weights of hallucinated, correct, unknown", CLASS_WEIGHTS, in_paper.class_weights)
+    yield _row(part, "Steps between validations", EVALUATE_EVERY, in_paper.evaluate_every)
+    yield _row(part, "Seeds", len(seeds), in_paper.seeds)

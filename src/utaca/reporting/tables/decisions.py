@@ -1,4 +1,4 @@
-"""What single decisions of the detector did: wrong decisions that were turned, and tokens that expansions put right.
+"""Tables on single decisions of the detector: wrong ones that were turned, and expansions that put a token right.
 
 Paper, appendix "Additional Results and Analysis". A replay decodes an answer again with one decision turned (expand
 instead of accept, or accept instead of expand); all that follows is decoded as usual
@@ -25,8 +25,9 @@ INTERVENTIONS = {FALSE_POSITIVE: "suppress the expansion", FALSE_NEGATIVE: "forc
 SHOWN = 2
 """Cases of each kind that are shown, as in the paper."""
 NONE = "none in this run"
+"""What the column of documents says of a case that the run does not have."""
 _FIGURES = ("quality_pct", "mtokens", "mtokens_all", "rollbacks")
-"""What a replay may change of an answer."""
+"""Figures of an answer that a replay may change."""
 _WHEN = ("before", "after", "change")
 _CHANGES = [f"{name}_{when}" for name in _FIGURES for when in _WHEN]
 """Columns of :data:`_FIGURES`: as decided, with the decision turned, and the difference."""
@@ -37,19 +38,23 @@ _TRACE = [
 
 
 def failures(files: Files, config: schema.Config) -> pd.DataFrame:
-    """False positives and false negatives: their answers as decided, and with that one decision turned."""
+    """Make the table of false positives and false negatives: each answer as decided, and with that decision turned.
+
+    For each kind there are :data:`SHOWN` cases, and a row of means over all decisions that were replayed.
+    """
     (path,) = files["replays"]
     (scores,) = files["replay_scores"]
     check_source(scores, files["replays"])
-    turned = replayed(rows(path, "replays"), rows(scores, "scores"))
-    known = turned["quality_pct_before"].notna() & turned["quality_pct_after"].notna()
+    replays = replayed(rows(path, "replays"), rows(scores, "scores"))
+    is_judged = replays["quality_pct_before"].notna() & replays["quality_pct_after"].notna()
     reported = paper.tables().failures
     table: list[Row] = []
     for kind, intervention in INTERVENTIONS.items():
-        of_kind = turned[known & (turned["kind"] == kind)]
+        of_kind = replays[is_judged & (replays["kind"] == kind)]
         shown = _shown(of_kind, kind)
         for number in range(SHOWN):
-            case = f"{kind}-{number + 1}"
+            case = f"{kind}-{number + 1}"  # the paper's name of the case, as FP-1
+            # A row without a case, unless the run has one.
             row: Row = {"case": case, "intervention": intervention, "n_replayed": 0, "document": NONE, "token": ""}
             row["step"] = NAN
             row |= dict.fromkeys(_CHANGES, NAN)
@@ -60,24 +65,26 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
         mean["intervention"] = intervention
         table.append(mean | _paper(None))
     point = label_in_words(config.main_point.label, config)
-    return framed(table, turned["document"].nunique(), point=point, failed=int((~known).sum()))
+    return framed(table, replays["document"].nunique(), point=point, failed=int((~is_judged).sum()))
 
 
 def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """A row for each replayed decision: ``document``, ``kind``, ``step``, ``token``, and the answer's figures.
+    """Make a row for each replayed decision: ``document``, ``kind``, ``step``, ``token``, and the answer's figures.
 
     ``answers`` have rows of schema "replays", ``scores`` those of schema "scores" of the same answers. The figures are
     ``{name}_before`` of the answer as decided, ``{name}_after`` with the decision turned, and their difference,
     ``{name}_change``. Quality is the mean CAS over the answer's attributes, NaN if a judgement failed.
     """
-    judged: dict[tuple[str, str], list[float]] = {}
+    # CAS of each attribute, by document and name of the answer.
+    scores_of: dict[tuple[str, str], list[float]] = {}
     for row in scores:
         cas = NAN if row["cas"] is None else row["cas"]
-        judged.setdefault((row["document"], row["point"]), []).append(cas)
+        scores_of.setdefault((row["document"], row["point"]), []).append(cas)
 
     def figures(answer: Mapping[str, Any]) -> dict[str, float]:
+        """The figures of an answer, by the names of :data:`_FIGURES`."""
         return {
-            "quality_pct": 100 * float(np.mean(judged[answer["document"], replay_name(answer)])),
+            "quality_pct": 100 * float(np.mean(scores_of[answer["document"], replay_name(answer)])),
             "mtokens": answer["selected"],
             "mtokens_all": answer["selected_with_tentative"],
             "rollbacks": answer["rollbacks"],
@@ -99,10 +106,10 @@ def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str,
 
 
 def _shown(of_kind: pd.DataFrame, kind: str) -> list[Row]:
-    """The cases that are shown: at most :data:`SHOWN`, each of another document.
+    """Choose the replayed decisions of a kind that the table shows: at most :data:`SHOWN`, each of another document.
 
-    False positives: those that save most mTokens, if quality does not fall. False negatives: those that raise quality
-    most.
+    Of false positives, those whose turning saves most mTokens and does not lower quality; of false negatives, those
+    whose turning raises quality most. ``of_kind`` are rows of :func:`replayed`.
     """
     if kind == FALSE_POSITIVE:
         cases = of_kind[of_kind["quality_pct_change"] >= 0].sort_values(["mtokens_change", "document", "step"])
@@ -113,7 +120,10 @@ def _shown(of_kind: pd.DataFrame, kind: str) -> list[Row]:
 
 
 def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
-    """The row of means over all replayed decisions of a kind; changes have an interval over documents."""
+    """The row of means over all replayed decisions of a kind; changes have an interval, resampled over documents.
+
+    ``of_kind`` are rows of :func:`replayed`.
+    """
     row: Row = {"case": f"{kind}, mean of all", "n_replayed": len(of_kind), "document": "", "token": "", "kind": kind}
     row["step"] = NAN
     document, documents = pd.factorize(of_kind["document"], sort=True)
@@ -127,7 +137,7 @@ def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
 
 
 def _paper(figures: Mapping[str, float] | None) -> Row:
-    """The paper's figures of a case; it reports no change, and no tokens of all passes."""
+    """The columns of the paper's figures of a case, which has no changes and no tokens of all passes there."""
     names: list[str] = []
     for name in ("quality_pct", "mtokens", "rollbacks"):
         names += [f"{name}_before", f"{name}_after"]
@@ -135,7 +145,10 @@ def _paper(figures: Mapping[str, float] | None) -> Row:
 
 
 def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Rank and log-probability of the right token before and after the expansion that brought it."""
+    """Make the table of expansions that put a token right: its rank and log-probability before and after.
+
+    It shows the largest, the median and the smallest rise of the log-probability, and a row of means.
+    """
     point = config.main_point
     labels = [row for row in rows(files["trace_labels"], "trace_labels") if row["point"] == point.label]
     cases = corrections(labels, read(files["test_traces"], "traces", _TRACE).to_pylist())
@@ -143,35 +156,40 @@ def probabilities(files: Files, config: schema.Config) -> pd.DataFrame:
     known.sort(key=lambda case: (case["logprob_change"], case["document"], case["step"]))
     reported = paper.tables().probabilities
     columns = ENTRIES["probabilities"].of_paper
+    # Each a list of one case, or empty if there is none; `known` is sorted by the rise.
     chosen = {"largest rise": known[-1:], "median rise": known[len(known) // 2 :][:1], "smallest rise": known[:1]}
     table: list[Row] = []
     no_figures = dict.fromkeys(
         ("step", "rank_before", "rank_after", "logprob_before", "logprob_after", "logprob_change"), NAN
     )
-    for name, of_name in chosen.items():
-        row: Row = {"case": name, "n_cases": len(of_name), "document": NONE, "right_token": "", "top_before": ""}
+    for name, chosen_case in chosen.items():
+        row: Row = {"case": name, "n_cases": len(chosen_case), "document": NONE, "right_token": "", "top_before": ""}
         row |= no_figures
-        if of_name:
-            row |= of_name[0]
+        if chosen_case:
+            row |= chosen_case[0]
         # The paper reports a single case, with a large rise.
         figures = reported if name == "largest rise" else None
         table.append(row | paper.reference(columns, figures))
     table.append(_mean_correction(known, config) | paper.reference(columns, None))
-    words = {"point": label_in_words(point.label, config), "beyond": len(cases) - len(known)}
-    return framed(table, len({row["document"] for row in labels}), **words)
+    # Right tokens beyond the ten best of the compact pass, for the caption.
+    n_beyond = len(cases) - len(known)
+    n_documents = len({row["document"] for row in labels})
+    return framed(table, n_documents, point=label_in_words(point.label, config), beyond=n_beyond)
 
 
 def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The expansions that put a right token in the place of a wrong one, with that token's rank and log-probability.
+    """Find the expansions that put a right token in the place of a wrong one; return a row for each.
 
-    ``labels`` are rows of schema "trace_labels" of one operating point, ``traces`` rows of schema "traces". A token
-    that is not among the ten best of the compact pass has no rank and no log-probability there (NaN).
+    A row has the right token's rank and log-probability in the compact pass ("before") and in the accepted pass
+    ("after"). ``labels`` are rows of schema "trace_labels" of one operating point, ``traces`` rows of schema "traces".
+    A token that is not among the ten best of the compact pass has no rank and no log-probability there (NaN).
     """
     steps = {(row["document"], row["point"], row["step"]): row for row in traces}
     cases = []
     for label in labels:
-        wrong = label["label"] is not None and label["label"] != CORRECT
-        if not (label["uncertain"] and label["replaced"] and wrong and label["accepted_label"] == CORRECT):
+        was_wrong = label["label"] is not None and label["label"] != CORRECT
+        is_right = label["accepted_label"] == CORRECT
+        if not (label["uncertain"] and label["replaced"] and was_wrong and is_right):
             continue
         step = steps[label["document"], label["point"], label["step"]]
         tokens = list(step["tentative_top_tokens"])
@@ -200,7 +218,7 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
 
 
 def _mean_correction(known: Sequence[Row], config: schema.Config) -> Row:
-    """The row of means over all cases of :func:`corrections` whose rank and log-probability are known."""
+    """The row of means over the cases of :func:`corrections` whose rank and log-probability before are ``known``."""
     frame = pd.DataFrame(known, columns=["document", "rank_before", "rank_after", "logprob_before", "logprob_after"])
     document, documents = pd.factorize(frame["document"], sort=True)
     draws = Draws.of(len(documents), config, "probabilities")

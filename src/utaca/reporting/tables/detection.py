@@ -1,4 +1,4 @@
-"""Tables of uncertainty detection on the fixed compact-budget traces."""
+"""Tables of uncertainty detection: verdicts of detectors on the test split's trajectories under compact budgets."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ COMPARED = ("auroc", "balanced_accuracy")
 
 
 class Run(NamedTuple):
-    """Verdicts of a detector under one seed on the tokens of :class:`Detections`."""
+    """Verdicts of a detector under one seed on the n tokens of :class:`Detections`."""
 
-    uncertain: np.ndarray  # [n] bool
-    score: np.ndarray  # [n]
-    p: np.ndarray | None  # [n] probability of the uncertain class
+    uncertain: np.ndarray  # [n] bool, the detector distrusts the token
+    score: np.ndarray  # [n], grows with uncertainty
+    p: np.ndarray | None  # [n] probability of the uncertain class; None if the detector gives none
 
 
 @dataclass(frozen=True)
 class Detections:
-    """Verdicts of all detectors on the same tokens; ``runs`` has one run per seed of a detector."""
+    """Verdicts of all detectors on the same n tokens."""
 
-    documents: tuple[str, ...]
+    documents: tuple[str, ...]  # ids
     document: np.ndarray  # [n], index into ``documents``
     budget: np.ndarray  # [n], K of the token's trajectory, or K_max of a path
     label: np.ndarray  # [n], -1 if the labeller failed
     value: np.ndarray  # [n] bool: a token of a value, not of the template
-    runs: dict[str, list[Run]]
+    runs: dict[str, list[Run]]  # by name of the detector, a run for each seed
 
     @property
     def seeds(self) -> str:
@@ -57,13 +57,14 @@ class Detections:
 
 
 def title(name: str) -> str:
-    """Name of a detector in tables."""
+    """Name of a detector in tables; names that end in "_youden" are detectors with a threshold of Youden's J."""
     base = name.removesuffix("_youden")
-    return DETECTORS.get(base, base) + (", thresholded" if base != name else "")
+    remark = ", thresholded" if base != name else ""
+    return DETECTORS.get(base, base) + remark
 
 
 def learned_from(settings: schema.DetectorSettings) -> str:
-    """What a variant's trajectories are answers about."""
+    """What a detector variant was trained on: biographies, sets of benchmarks, or both, in words."""
     biographies = ["biographies"] if settings.mixed or not settings.sets else []
     return ", ".join([*biographies, *settings.sets])
 
@@ -78,6 +79,7 @@ def load(path: str | Path) -> Detections:
     if data.empty:
         raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
     data["label"] = data["label"].fillna(-1).astype(int)
+    # Columns that are the same for all detectors.
     identity = ["document", "budget", "step", "label", "value"]
     runs: dict[str, list[Run]] = {}
     first: pd.DataFrame | None = None
@@ -100,14 +102,14 @@ def load(path: str | Path) -> Detections:
 
 
 def loaded(files: Files) -> Detections:
-    """The verdicts on the test split's fixed traces; raises :class:`UserError` if they were made from other files."""
+    """Read the verdicts among a table's ``files``; raises :class:`UserError` if they were made from other files."""
     (path,) = files["detections"]
     check_source(path, files["detected_from"])
     return load(path)
 
 
 def detection(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Metrics of every detector and baseline on the test split's trajectories."""
+    """Make the table of metrics of every detector and baseline, with the config's detector's advantage over each."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
     # The paper's detectors come first, even if they were not run.
@@ -117,10 +119,10 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     rows = []
     for name, metrics in measurements.items():
         row = _row(data, name, metrics, draws)
+        is_compared = bool(metrics) and name != config.detector
         for metric in COMPARED:
             column, factor = METRICS[metric]
-            compared = bool(metrics) and name != config.detector
-            difference = main[metric][0] - metrics[metric][0] if compared else Resampled()
+            difference = main[metric][0] - metrics[metric][0] if is_compared else Resampled()
             row[f"{column}_p"] = difference.p
             difference.put(row, f"{column}_difference", factor)
         figures = reported.get(name)
@@ -131,40 +133,32 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Metrics of the config's detector on the test split's trajectories of each budget, and on all of them."""
+    """Make the table of metrics of the config's detector on the trajectories of each budget, and on all of them."""
     data = loaded(files)
     name = config.detector
     draws = Draws.of(len(data.documents), config, "detection")
     # A path of budgets that sink and rise has the largest of them, as in "K_max=4, Sub.1".
-    labels = {path.budget: str(path) for path in config.scale.test.paths}
-    budgets = np.unique(data.budget).tolist()
-    masks = {labels.get(budget, f"K={budget}"): data.budget == budget for budget in budgets}
+    path_names = {path.budget: str(path) for path in config.scale.test.paths}
+    # Which tokens are of each budget, by the budget in words.
+    masks = {}
+    for budget in np.unique(data.budget).tolist():
+        masks[path_names.get(budget, f"K={budget}")] = data.budget == budget
     masks["all"] = np.ones(len(data.budget), bool)
     rows = []
-    for label, mask in masks.items():
+    for budget_in_words, mask in masks.items():
         metrics = measured(data, name, draws, mask)
-        rows.append({"budget": label} | _row(data, name, metrics, draws, mask))
+        rows.append({"budget": budget_in_words} | _row(data, name, metrics, draws, mask))
     return framed(rows, len(data.documents), data.seeds, main=title(name))
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Metrics of the detector with some of its components, and CAS of generation with it as the trigger."""
+    """Make the table of the detector with some of its components only, and of generation with it as the trigger.
+
+    It has the rows of the paper's table, some of which the run may not have trained.
+    """
     data = loaded(files)
-    main = config.detectors[config.detector]
     draws = Draws.of(len(data.documents), config, "detection")
-    # Two detectors that were taken from folders, and not trained here, may differ in the folder.
-    variants = {}
-    for name, settings in config.detectors.items():
-        taken = settings.taken and (main.taken or settings.taken)
-        variants[name] = replace(settings, taken=taken)
-    names = {}
-    for components in paper.tables().ablation:
-        margin, embedding, lstm = components
-        signals = ["margin"] if margin else []
-        chain = main.chain if lstm else 1
-        wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
-        alike = [name for name in (config.detector, *variants) if variants[name] == wanted]
-        names[components] = alike[0] if alike else ""
+    names = {components: _variant_with(components, config) for components in paper.tables().ablation}
     decoded = decoded_with(files, config, names.values())
     rows = []
     for components, figures in paper.tables().ablation.items():
@@ -180,7 +174,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Metrics of the config's detector of three classes and of the variant of two, and CAS with each as trigger."""
+    """Make the table of the config's detector of three classes and its variant of two: metrics, and CAS as trigger."""
     data = loaded(files)
     names = (config.detector, registry.TWO_WAY)
     draws = Draws.of(len(data.documents), config, "detection")
@@ -195,11 +189,30 @@ def two_way(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(rows, len(data.documents), data.seeds, trigger=_decoded_in_words(decoded))
 
 
-def decoded_with(files: Files, config: schema.Config, variants: Collection[str]) -> dict[str, PointResult]:
-    """The results of one pair of K_max and policy, by the detector that was the trigger.
+def _variant_with(components: tuple[bool, bool, bool], config: schema.Config) -> str:
+    """The name of the detector variant that is the config's with only these components; "" if there is none.
 
-    It is the pair, in sections test and ablation, that was decoded with most of the detector's ``variants``; the first
-    if there are several. Empty if there is none.
+    ``components`` say whether it has the margin, the embedding and the LSTM.
+    """
+    main = config.detectors[config.detector]
+    margin, embedding, lstm = components
+    signals = ["margin"] if margin else []
+    chain = main.chain if lstm else 1
+    wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
+    for name in (config.detector, *config.detectors):
+        settings = config.detectors[name]
+        # Two detectors that were taken from folders, and not trained here, may differ in the folder.
+        taken = main.taken if settings.taken and main.taken else settings.taken
+        if replace(settings, taken=taken) == wanted:
+            return name
+    return ""
+
+
+def decoded_with(files: Files, config: schema.Config, variants: Collection[str]) -> dict[str, PointResult]:
+    """The results of points that differ only in their detector, one of ``variants``; by name of the detector.
+
+    They have the K_max and policy that was decoded, in sections test and ablation, with most of the variants; the first
+    if there are several such pairs. Empty if no variant was decoded with.
     """
     sections = schema.TEST, schema.ABLATION
     if not config.shown(schema.TEST, *sections):
@@ -207,12 +220,12 @@ def decoded_with(files: Files, config: schema.Config, variants: Collection[str])
     points = points_shown(files, config, schema.TEST, *sections)
     adaptive = [point for point in points if point.decoder == schema.ADAPTIVE and point.detector in variants]
     keys = [point.key for point in adaptive]
-    key = max(keys, key=keys.count, default=None)
-    return {point.detector: point for point in adaptive if point.key == key}
+    most_frequent = max(keys, key=keys.count, default=None)
+    return {point.detector: point for point in adaptive if point.key == most_frequent}
 
 
 def _generation(point: PointResult | None, config: schema.Config) -> Row:
-    """Columns of generation with a detector as the trigger; empty if no point was decoded with it."""
+    """Columns of a ``point`` decoded with a row's detector as the trigger; without figures if there is none."""
     columns = ("mtokens", "mtokens_with_tentative", "cas_pct")
     if point is None:
         return {"generation_seeds": 0} | point_rows.measured(columns, lambda _: Resampled())
@@ -222,7 +235,7 @@ def _generation(point: PointResult | None, config: schema.Config) -> Row:
 
 
 def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
-    """The sentence of a caption on the point of :func:`decoded_with`; "" if there is none."""
+    """The caption's sentence on the K_max and policy of the points of :func:`decoded_with`; "" if there are none."""
     if not decoded:
         return ""
     point = next(iter(decoded.values()))
@@ -231,17 +244,19 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:
-    """Columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values only.
+    """The columns of a detector's row: metrics over all tokens and, as ``value_*``, over the tokens of values only.
 
-    All tokens are those that ``chosen`` [n] selects; tokens without a label are counted but left out of the metrics.
+    ``metrics`` are those over all tokens that ``chosen`` [n] selects, empty if the detector was not run. Tokens without
+    a label are counted but left out of the metrics.
     """
     row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
     of_values = measured(data, name, draws, data.value & chosen)
     for prefix, figures in (("", metrics), ("value_", of_values)):
         for metric, (column, factor) in METRICS.items():
             mean, sd = figures.get(metric, (Resampled(), NAN))
+            # The deviation stands behind the figure in the CSV file; `put` adds the interval behind both.
             row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
-            mean.put(row, prefix + column, factor)
+            mean.put(row, f"{prefix}{column}", factor)
     labelled = data.label >= 0
     counts = {
         "n_value_tokens": int((labelled & data.value & chosen).sum()),
@@ -253,19 +268,21 @@ def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np
 
 
 Metrics = Mapping[str, tuple[Resampled, float]]
-"""Means over seeds by metric, with the standard deviation over seeds; empty if a detector was not run."""
+"""A detector's (mean over seeds, standard deviation over seeds) of each metric; empty if it was not run."""
 
 
 def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | bool = True) -> Metrics:
-    """Metrics of a detector on the labelled tokens, or on those that ``chosen`` [n] selects among them.
+    """Compute the metrics of the detector ``name`` on the labelled tokens, or on those of them that ``chosen`` selects.
 
-    Metrics of :func:`resampled_run` have resamples over documents and seeds; the calibration error, among others, none.
+    ``chosen`` is boolean [n]. Metrics of :func:`resampled_run` have resamples over documents and seeds; the other ones,
+    such as the calibration error, have no interval.
     """
     tokens = (data.label >= 0) & chosen
     document = data.document[tokens]
     label = data.label[tokens]
-    metrics = []  # by seed
-    resamples = []  # by seed
+    # For each seed, its metrics, and their values in the resamples of documents.
+    metrics = []
+    resamples = []
     for run in data.runs.get(name, ()):
         p = None if run.p is None else run.p[tokens]
         of_tokens = Run(run.uncertain[tokens], run.score[tokens], p)
@@ -286,25 +303,31 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
 
 
 def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Metrics of one run in every resample of documents [count]; ``negative`` [n] marks tokens of N."""
+    """Compute the metrics of a detector under one seed in every resample of documents: arrays [count] by metric.
+
+    ``negative`` [n] marks the tokens whose label is uncertain (the paper's N), ``document`` [n] is each token's column
+    in ``counts`` [count, documents].
+    """
 
     def by_document(selected: np.ndarray) -> np.ndarray:
+        """How many of the selected tokens each document has."""
         return np.bincount(document[selected], minlength=counts.shape[1]).astype(np.float64)
 
-    n = by_document(negative)
-    p = by_document(~negative)
-    flagged = run.uncertain
-    hits = by_document(flagged & negative)
-    alarms = by_document(flagged & ~negative)
-    recall_n = statistics.ratio(hits, n, counts)
-    recall_p = statistics.ratio(p - alarms, p, counts)
+    n_uncertain = by_document(negative)
+    n_certain = by_document(~negative)
+    hits = by_document(run.uncertain & negative)
+    false_alarms = by_document(run.uncertain & ~negative)
+    accepted_certain = n_certain - false_alarms
+    recall_n = statistics.ratio(hits, n_uncertain, counts)
+    recall_p = statistics.ratio(accepted_certain, n_certain, counts)
+    n_tokens = n_uncertain + n_certain
     return {
-        "macc": statistics.ratio(hits + p - alarms, n + p, counts),
+        "macc": statistics.ratio(hits + accepted_certain, n_tokens, counts),
         "recall_n": recall_n,
         "recall_p": recall_p,
         "balanced_accuracy": (recall_n + recall_p) / 2,
-        "f1_n": statistics.ratio(2 * hits, hits + alarms + n, counts),
-        "share_uncertain": statistics.ratio(n, n + p, counts),
-        "share_distrusted": statistics.ratio(hits + alarms, n + p, counts),
+        "f1_n": statistics.ratio(2 * hits, hits + false_alarms + n_uncertain, counts),
+        "share_uncertain": statistics.ratio(n_uncertain, n_tokens, counts),
+        "share_distrusted": statistics.ratio(hits + false_alarms, n_tokens, counts),
         "auroc": statistics.auroc(run.score, negative, document, counts),
     }

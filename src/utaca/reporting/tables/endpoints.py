@@ -12,19 +12,25 @@ from utaca.settings import schema
 
 
 def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Use and cost of each endpoint."""
+    """Make the table of the use and the cost of each endpoint, a row for each role (writer, labeller, judge).
+
+    ``files`` are those of schema "usage", by role, with one row for each item that was asked for.
+    """
     table: list[Row] = []
     for name, paths in files.items():
         role = name.removesuffix("_usage")
         endpoint: schema.EndpointSettings = getattr(config, role)
         items = rows(paths, "usage") if paths else []
-        # Items that share a request share its answer, which counts once.
+        # By request: items that share a request share its answer, which counts once.
         answers: dict[str, Row] = {}
-        again: set[str] = set()
+        repeated: set[str] = set()
         failures: Counter[str] = Counter()
         for item in items:
-            answers |= {answer["request"]: answer for answer in item["answers"]}
-            again.update(answer["request"] for answer in item["answers"][1:])
+            for number, answer in enumerate(item["answers"]):
+                answers[answer["request"]] = answer
+                # An item is asked again if its last answer was of no use.
+                if number > 0:
+                    repeated.add(answer["request"])
             if item["failure"] is not None:
                 failures[item["failure"]] += 1
         prompt_tokens = sum(answer["prompt_tokens"] for answer in answers.values())
@@ -35,7 +41,7 @@ def endpoints(files: Files, config: schema.Config) -> pd.DataFrame:
             "model": endpoint.model,
             "n_items": len(items),
             "n_answers": len(answers),
-            "n_asked_again": len(again),
+            "n_asked_again": len(repeated),
             "n_failed": failures.total(),
             "failures": ", ".join(f"{count} {failure}" for failure, count in sorted(failures.items())),
             "prompt_tokens": prompt_tokens,

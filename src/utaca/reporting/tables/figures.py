@@ -1,4 +1,4 @@
-"""Figures, drawn without a display; the same table gives the same bytes."""
+"""Draw the figures of a run, without a display; the same table gives the same bytes."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
@@ -26,17 +27,18 @@ _MEAN_STYLE = {"marker": "D", "markersize": 7, "elinewidth": 2, "capsize": 0}
 
 
 def title(frame: pd.DataFrame, config: schema.Config) -> str:
-    """Title of a figure: reader, corpus, judge, and the number of documents."""
+    """The title of a figure of the table ``frame``: reader, corpus, judge, and the number of documents."""
     documents = f", {frame['n_documents'].max()} documents" if len(frame) else ""
     return f"{config.reader.name}, {corpus_in_words(config)}, judge {config.judge.name}{documents}"
 
 
 @contextmanager
 def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iterator[tuple[Figure, list[Path]]]:
-    """Write a figure of ``size`` [inches] as ``{name}.png`` and ``.svg`` at the end of the block.
+    """Yield an empty figure of ``size`` [inches] and the paths of its files, which are written when the block ends.
 
-    Yields the figure to draw on and the paths.
+    The files are ``{name}.png`` and ``.svg`` in ``directory``.
     """
+    # None keeps out dates and versions, which would change the bytes.
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
     paths = [Path(directory) / f"{name}.{kind}" for kind in metadata]
     with matplotlib.rc_context(data("tables/figures.yaml")):
@@ -48,7 +50,10 @@ def drawing(directory: str | Path, name: str, size: tuple[float, float]) -> Iter
 
 
 def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
-    """Error bars [2, rows] of a column: distances from its values to the lower and upper limits of the interval."""
+    """Error bars of a column [2, rows]: the distances from its values to the interval's lower and upper limits.
+
+    ``rows`` are one row or several of a table.
+    """
     value = np.atleast_1d(rows[column])
     low = np.atleast_1d(rows[f"{column}_low"])
     high = np.atleast_1d(rows[f"{column}_high"])
@@ -57,34 +62,16 @@ def bars(rows: pd.DataFrame | Mapping[str, Any], column: str) -> np.ndarray:
 
 
 def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """Draw CAS over selected tokens, one curve per method, policy and detector."""
+    """Draw CAS over selected tokens, one curve per method, policy and detector; return the paths of the files.
+
+    ``points`` are the rows of a table of operating points.
+    """
     with drawing(directory, "curves", (6.4, 4.6)) as (canvas, paths):
         axes = canvas.subplots()
         for _, of_method in points.groupby("decoder", sort=False):
-            mark = palette.MARKS[palette.known(of_method["family"].iloc[0])]
             # Points of another policy or trigger are another curve.
             for number, variant in enumerate(dict.fromkeys(of_method["variant"])):
-                line = of_method[of_method["variant"] == variant].sort_values("mtokens", kind="stable")
-                budget = "K_max" if line["policy"].iloc[0] else "K"
-                budgets = ", ".join(map(str, line["budget"]))
-                name = f"{line['method'].iloc[0]} {budget}={budgets}"
-                axes.errorbar(
-                    line["mtokens"],
-                    line["cas_pct"],
-                    yerr=bars(line, "cas_pct"),
-                    label=f"{name}; {variant}" if variant else name,
-                    capsize=2,
-                    elinewidth=0.7,
-                    markersize=5,
-                    color=mark.color,
-                    linestyle=palette.LINES[number % len(palette.LINES)],
-                    # A curve of one point has no line, so that its marker has to distinguish it.
-                    marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
-                    markerfacecolor=palette.WHITE if number else mark.color,
-                )
-                # From what its accepted passes select to what all its passes select.
-                ends = line["mtokens"], line["mtokens_with_tentative"]
-                axes.hlines(line["cas_pct"], *ends, color=mark.color, linewidth=0.8)
+                _draw_curve(axes, of_method[of_method["variant"] == variant], variant, number)
         if (points["mtokens"] > 0).all():
             axes.set_xscale("log", base=2)
             axes.xaxis.set_major_formatter(ScalarFormatter())
@@ -97,14 +84,44 @@ def curves(points: pd.DataFrame, directory: str | Path, config: schema.Config) -
     return paths
 
 
+def _draw_curve(axes: Axes, points: pd.DataFrame, variant: str, number: int) -> None:
+    """Draw one curve of a method: its points with intervals, joined in the order of mTokens.
+
+    ``variant`` is the points' policy and trigger in words; ``number`` counts the method's curves from 0.
+    """
+    line = points.sort_values("mtokens", kind="stable")
+    mark = palette.MARKS[palette.known(line["family"].iloc[0])]
+    budget = "K_max" if line["policy"].iloc[0] else "K"
+    budgets = ", ".join(map(str, line["budget"]))
+    name = f"{line['method'].iloc[0]} {budget}={budgets}"
+    axes.errorbar(
+        line["mtokens"],
+        line["cas_pct"],
+        yerr=bars(line, "cas_pct"),
+        label=f"{name}; {variant}" if variant else name,
+        capsize=2,
+        elinewidth=0.7,
+        markersize=5,
+        color=mark.color,
+        linestyle=palette.LINES[number % len(palette.LINES)],
+        # A curve of one point has no line, so that its marker has to distinguish it.
+        marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
+        markerfacecolor=palette.WHITE if number else mark.color,
+    )
+    # From what its accepted passes select to what all its passes select.
+    ends = line["mtokens"], line["mtokens_with_tentative"]
+    axes.hlines(line["cas_pct"], *ends, color=mark.color, linewidth=0.8)
+
+
 def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Config) -> list[Path]:
-    """Draw the gains of the verdict with their intervals, one line per row.
+    """Draw the gains of the verdict's table with their intervals, one line per row; return the paths of the files.
 
     A marker is open if the point was compared with InfLLM at another number of tokens.
     """
     rows = verdict.to_dict("records")
-    two_lines = [row for row in rows if row["over"]]
-    height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * len(two_lines)
+    # The name of a comparison of two points takes two lines.
+    n_two_lines = sum(1 for row in rows if row["over"])
+    height = 1.3 + 0.27 * max(len(rows), 1) + 0.1 * n_two_lines
     with drawing(directory, "differences", (6.4, height)) as (canvas, paths):
         axes = canvas.subplots()
         axes.axvline(0, color=palette.INK, linewidth=1)
@@ -113,6 +130,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
             mark = palette.MARKS[palette.known(row["family"])]
             is_mean = row["n_points"] > 1
+            # A single point's note says that InfLLM has no point at its tokens.
             is_open = bool(row["note"]) and not is_mean and not row["over"]
             weight = "bold" if is_mean else "normal"
             style = _MEAN_STYLE if is_mean else {**_POINT_STYLE, "marker": mark.marker}

@@ -1,4 +1,4 @@
-"""The tables of generated answers: quality over selected tokens, against InfLLM and against the agreement oracle."""
+"""The tables of generated answers: quality and selected tokens, compared with InfLLM and the agreement oracle."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ from utaca.settings.triggers import TriggerSetting
 
 
 def generation(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
-    """Quality and selected tokens of every operating point, compared with InfLLM and the agreement oracle.
+    """Make the table ``name`` of operating points, each compared with InfLLM and the agreement oracle.
 
     ``difference_pct`` compares CAS with the nearest InfLLM point, ``gain_pct`` with InfLLM at equal mTokens, and
     ``gain_all_pct`` with InfLLM at as many tokens as all passes select.
@@ -27,12 +27,13 @@ def generation(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
 
 
 def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
-    """Compare every point with the fixed budgets and the agreement oracle among the points.
+    """Compare every point with InfLLM, its agreement oracle and its control; return the columns, a row for each point.
 
-    The columns of a comparison are empty if the points for it are missing.
+    InfLLM, oracles and controls are among the ``points``. The columns of a comparison are empty if the point for it is
+    missing. p-values are adjusted over all rows.
     """
     curve = Curve.of(points, draws)
-    gains: dict[int, Resampled] = {}  # by place among the points
+    gains: dict[int, Resampled] = {}  # on InfLLM at equal mTokens, by place among the points
     if curve:
         for place, point in enumerate(points):
             if point.family != schema.FIXED:
@@ -40,53 +41,67 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
     rows = []
     for place, point in enumerate(points):
         row: Row = {"nearest_infllm": "", "note": "", "infllm_cas_pct": NAN, "gain_p": NAN}
-        difference = above = above_all = closed = beyond = Resampled()
-        without = ""
+        difference = Resampled()
+        gain = Resampled()
+        gain_all_passes = Resampled()
+        share_of_oracle = Resampled()
+        gain_on_control = Resampled()
+        control_name = ""
         if curve and place in gains:
-            above = gains[place]
-            above_all = curve.gain(point, ALL_PASSES)
+            gain = gains[place]
+            gain_all_passes = curve.gain(point, ALL_PASSES)
             difference = _against_infllm(row, point, curve)
-            row["gain_p"] = above.p
+            row["gain_p"] = gain.p
             oracle = _oracle_of(point, points)
             if oracle is not None:
-                closed = above.share_of(gains[points.index(oracle)])
+                share_of_oracle = gain.share_of(gains[points.index(oracle)])
             control = point.control(points)
             if control:
-                beyond = above - gains[points.index(control)]
-                without = ", ".join(filter(None, [control.setting, control.trigger_in_words]))
+                gain_on_control = gain - gains[points.index(control)]
+                control_name = ", ".join(filter(None, [control.setting, control.trigger_in_words]))
         n_lacking = point.total("memory")
         if n_lacking:
             lacking = f"{n_lacking} answers ran out of memory, and count as 0"
             row["note"] = f"{row['note']}; {lacking}" if row["note"] else lacking
         difference.put(row, "difference_pct", 100)
-        above.put(row, "gain_pct", 100)
-        above_all.put(row, "gain_all_pct", 100)
-        row["no_detector"] = without
-        closed.put(row, "gap_closed_pct", 100)
-        beyond.put(row, "beyond_pct", 100)
+        gain.put(row, "gain_pct", 100)
+        gain_all_passes.put(row, "gain_all_pct", 100)
+        row["no_detector"] = control_name
+        share_of_oracle.put(row, "gap_closed_pct", 100)
+        gain_on_control.put(row, "beyond_pct", 100)
         rows.append(row)
     statistics.adjust(rows, "gain_p")
     return rows
 
 
 def _oracle_of(point: PointResult, points: Sequence[PointResult]) -> PointResult | None:
-    """The agreement oracle of another point: its budgets, expanded where the token differs from that under K_max."""
+    """Find the agreement oracle of a ``point``: another point of the same K_max and policy, whose trigger is agreement.
+
+    It expands a token where the token under K_max is another. None if there is none among ``points``.
+    """
     for other in points:
-        agrees = other.trigger == TriggerSetting("agreement", None)
-        if agrees and other is not point and other.key[1:] == point.key[1:] and not other.base:
+        is_oracle = other.trigger == TriggerSetting("agreement", None) and not other.base
+        # Budget and policy; the first part of the key is the decoder.
+        same_budgets = other.key[1:] == point.key[1:]
+        if is_oracle and same_budgets and other is not point:
             return other
     return None
 
 
 def _against_infllm(row: Row, point: PointResult, curve: Curve) -> Resampled:
-    """Fill a row's columns on InfLLM; return CAS of the point minus CAS of the nearest fixed budget."""
+    """Compare a point with InfLLM's ``curve``; return its CAS minus that of the fixed budget of nearest mTokens.
+
+    Fills the row's columns on InfLLM: that budget, and CAS of the curve at the point's mTokens, which is clipped at the
+    curve's ends. The note says if it was clipped.
+    """
     fixed = curve.points
     tokens = point.ratio(MTOKENS)
-    of_fixed = curve.tokens[:, 0]
-    nearest = fixed[int(np.abs(of_fixed - tokens).argmin())]
-    row |= {"nearest_infllm": nearest.setting, "infllm_cas_pct": 100 * curve.at(point).value}
-    if tokens < of_fixed.min():
-        row["note"] = f"below InfLLM's range, clipped to {fixed[int(of_fixed.argmin())].setting}"
-    elif tokens > of_fixed.max():
-        row["note"] = f"above InfLLM's range, clipped to {fixed[int(of_fixed.argmax())].setting}"
+    fixed_tokens = curve.tokens[:, 0]  # the figures themselves; the other columns are resamples
+    nearest = fixed[int(np.abs(fixed_tokens - tokens).argmin())]
+    row["nearest_infllm"] = nearest.setting
+    row["infllm_cas_pct"] = 100 * curve.at(point).value
+    if tokens < fixed_tokens.min():
+        row["note"] = f"below InfLLM's range, clipped to {fixed[int(fixed_tokens.argmin())].setting}"
+    elif tokens > fixed_tokens.max():
+        row["note"] = f"above InfLLM's range, clipped to {fixed[int(fixed_tokens.argmax())].setting}"
     return point.resampled(CAS, curve.draws) - nearest.resampled(CAS, curve.draws)

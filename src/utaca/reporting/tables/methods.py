@@ -1,4 +1,4 @@
-"""The table of context-management methods under the settings of their sources."""
+"""The table of context-management methods, each under the settings of its source (its paper or code)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 
 
 def methods(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Quality and cost of context-management methods, and the differences of their CAS to that of UT-ACA."""
+    """Make the table of context-management methods: quality, cost, and CAS minus that of the nearest UT-ACA point.
+
+    It shows the points of other methods, InfLLM's, and those of the config's detector.
+    """
+    # The classes of methods, by name; imported here, because they load the packages that decode.
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    shown = [point for point in blocks if point.family == schema.FIXED or point.detector == config.detector]
-    compared = [*others, *shown]
+    shown_blocks = [point for point in blocks if point.family == schema.FIXED or point.detector == config.detector]
+    shown = [*others, *shown_blocks]
     draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
-    adaptive = [point for point in compared if point.decoder == schema.ADAPTIVE]
+    adaptive = [point for point in shown if point.decoder == schema.ADAPTIVE]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
-    for point in compared:
+    for point in shown:
         figures = None
         if point.in_paper:
             figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
@@ -44,10 +48,10 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
             row["setting"] = _setting(point, KINDS, config)
         row["paper_excluded"] = bool((figures or {}).get("excluded"))
         row["prefill"] = getattr(KINDS.get(point.retriever), "prefill", "linear")
-        nearest = None if point.not_run or point.decoder == schema.ADAPTIVE else _nearest(point, adaptive)
         row["nearest_utaca"] = ""
         difference = Resampled()
-        if nearest:
+        is_compared = not point.not_run and point.decoder != schema.ADAPTIVE
+        if is_compared and (nearest := _nearest(point, adaptive)):
             row["nearest_utaca"] = setting_in_words(nearest, config)
             difference = point.resampled(CAS, draws) - nearest.resampled(CAS, draws)
         row["difference_p"] = difference.p
@@ -60,7 +64,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _nearest(point: PointResult, others: Sequence[PointResult]) -> PointResult | None:
-    """The point among ``others`` whose mTokens are nearest in log2; None if there are no others."""
+    """The point among ``others`` whose mTokens differ from the point's by the smallest factor; None without others."""
     tokens = max(1.0, point.ratio(MTOKENS))
 
     def distance(other: PointResult) -> float:
@@ -71,7 +75,7 @@ def _nearest(point: PointResult, others: Sequence[PointResult]) -> PointResult |
 
 
 def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointResult], list[PointResult]]:
-    """Operating points on the test split: those of other methods, then those that are decoded from block memory.
+    """Read the results on the test split in two lists: points of other methods, and points in block memory.
 
     Raises :class:`UserError` if the two lists answer different documents.
     """
@@ -91,23 +95,27 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
 
 
 def _setting(point: PointResult, kinds: Mapping[str, type[Method]], config: schema.Config) -> str:
-    """Budget and policy, and the method's settings that differ from its source's (the defaults of its class)."""
+    """A point's budget and policy, with those settings of its method that differ from the source's, in words.
+
+    The source's settings are the defaults of the method's class; ``kinds`` are the classes, by name.
+    """
     name = point.retriever
     defaults = {}
     if name in kinds:
         defaults = {field.name: field.default for field in fields(kinds[name])}
-    others = []
+    changed = []
     for key, value in config.settings_of(name).items():
-        is_in_name = key == "budget" and point.budget
-        if _plain(defaults[key]) != _plain(value) and not is_in_name:
-            others.append(f"{key}={value}")
+        is_in_setting = key == "budget" and point.budget
+        if _plain(defaults[key]) != _plain(value) and not is_in_setting:
+            changed.append(f"{key}={value}")
     setting = setting_in_words(point, config)
-    if setting == render.MISSING and others:
-        return ", ".join(others)
-    return ", ".join([setting, *others])
+    if setting == render.MISSING and changed:
+        return ", ".join(changed)
+    return ", ".join([setting, *changed])
 
 
 def _plain(value: Any) -> Any:
+    """A tuple as a list, as the config has it; any other value as it is."""
     return list(value) if isinstance(value, tuple) else value
 
 

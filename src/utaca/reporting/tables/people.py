@@ -20,12 +20,15 @@ from utaca.settings import schema
 from utaca.settings.schema import EVIDENCE
 
 _CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
+"""The label of each class; labels are also indices into a confusion matrix."""
 ALL = "all"
-_Reviewed = tuple[Correction, Mapping[str, Any]]  # a correction and the token that it belongs to
+"""What a row over all splits, or all points, is called."""
+_Reviewed = tuple[Correction, Mapping[str, Any]]  # a correction, and the token's row before it (schema "labels")
 
 
 def labels(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Shares of the label classes by split, and the agreement of the labeller with the human reviewer."""
+    """Make the table of the shares of label classes by split, and of the labeller's agreement with a human reviewer."""
+    # None if no person has corrected labels.
     sheet = next((read_sheet(Path(path), Correction) for path in files["label_sheet"]), None)
     reviewed: dict[str, list[_Reviewed]] = {ALL: []}
     tokens = {}
@@ -54,7 +57,10 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
 def _labels_row(
     split: str, tokens: pd.DataFrame, reviewed: Sequence[_Reviewed], sheet: bool, config: schema.Config
 ) -> Row:
-    """The row of the ``tokens`` of a split, and of the corrections of them; ``sheet``: there is a sheet of these."""
+    """The row of a split: counts and shares over its ``tokens``, and its agreement over the ``reviewed`` ones.
+
+    ``tokens`` are rows of schema "labels". ``sheet`` says whether there is a sheet of corrections.
+    """
     row: Row = {"split": split, "sheet": sheet, "n_tokens": len(tokens)}
     of_values = tokens[tokens["source"] != TEMPLATE]
     for prefix, counted in (("", tokens), ("value_", of_values)):
@@ -74,13 +80,18 @@ def _labels_row(
     for correction, token in reviewed:
         if correction.sample == RANDOM and token["source"] == "endpoint":
             compared.append(correction)
+    return row | _agreement(compared, split, config)
+
+
+def _agreement(compared: Sequence[Correction], split: str, config: schema.Config) -> Row:
+    """The columns on how far the labeller and the person agree over the ``compared`` tokens, resampled by document."""
     documents = sorted({(correction.split, original(correction.document)) for correction in compared})
+    # By document, label of the labeller and label of the person.
     confusion = np.zeros((len(documents), len(_CLASSES), len(_CLASSES)))
     for correction in compared:
         document = documents.index((correction.split, original(correction.document)))
         confusion[document, correction.label, correction.human] += 1
-    row["n_compared"] = len(compared)
-    row["n_compared_documents"] = len(documents)
+    row: Row = {"n_compared": len(compared), "n_compared_documents": len(documents)}
     counts = Draws.of(len(documents), config, f"labels:{split}").documents
     agreement = statistics.resampled_ratio(np.trace(confusion, axis1=1, axis2=2), confusion.sum((1, 2)), counts)
     coefficient = Resampled(float(kappa(confusion.sum(0))), kappa(np.tensordot(counts, confusion, axes=1)))
@@ -90,8 +101,9 @@ def _labels_row(
 
 
 def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Means of CAS, human scores and string match by operating point."""
+    """Make the table of the means of CAS, human scores and string match by operating point."""
     judged = rows(list(files["judged"]), "scores")
+    # None if no person has scored answers.
     sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
@@ -109,7 +121,10 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
-    """The row of a point: means over its attributes that a person ``scored`` and the judge as well."""
+    """The row of a point: means over the attributes that both a person and the judge have scored.
+
+    ``scored`` has a row for each attribute that a person has scored.
+    """
     judged = scored[scored["cas"].notna()]
     document, documents = pd.factorize(judged["document"], sort=True)
     row: Row = {"split": split, "point": point, "n_documents": len(documents), "n_scored": len(judged)}

@@ -1,4 +1,4 @@
-"""Tables of operating points that need no code of their own: ``tables.yaml`` declares what they show."""
+"""Make tables of operating points from their declarations in ``tables.yaml``, without code for each of them."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ from utaca.settings import schema
 
 
 def points(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
-    """A row for each operating point that the table shows."""
+    """Make the table ``name``, with a row for each operating point that it shows."""
     table = PointTable.of(name, files, config)
     return table.framed(table.rows())
 
 
 @dataclass(frozen=True)
 class PointTable:
-    """A table of the operating points of a split, as its entry declares it.
+    """A table of the operating points of a split, as its ``entry`` declares it.
 
-    ``alone`` has the results of answers that were decoded each by itself, if the run has some. All points are resampled
-    by the same ``draws``.
+    ``one_at_a_time`` has the results of the answers that were decoded one at a time; it is empty if all were. All
+    points are resampled by the same ``draws``.
     """
 
     entry: TableEntry
     config: schema.Config
     points: Sequence[PointResult]
     draws: Draws
-    alone: Mapping[Identity, PointResult]
+    one_at_a_time: Mapping[Identity, PointResult]
 
     @classmethod
     def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
-        """Read the points that the table of this name shows."""
+        """Read the points that the table ``name`` shows."""
         entry = ENTRIES[name]
+        # The first section of `decode` that a table shows is called like its split.
         split = entry.points[0]
         points = points_shown(files, config, split, *entry.points)
         draws = Draws.of(len(points[0].documents), config, split)
@@ -61,12 +62,19 @@ class PointTable:
         rows = []
         for point in self.points:
             figures = reported.get(point.key) if point.in_paper else None
-            alone = self.alone.get(point.identity)
-            rows.append(point_row(self.entry, point, self.config, self.draws, figures=figures, alone=alone))
+            row = point_row(
+                self.entry,
+                point,
+                self.config,
+                self.draws,
+                figures=figures,
+                one_at_a_time=self.one_at_a_time.get(point.identity),
+            )
+            rows.append(row)
         return rows
 
     def framed(self, rows: Sequence[Row]) -> pd.DataFrame:
-        """The frame of the table, with the words that captions of such tables use."""
+        """Make the frame of the table from its ``rows``, with the words that captions of such tables use."""
         n_timed = min(row["n_timed"] for row in rows)
         documents = f"{n_timed} document{'s' * (n_timed != 1)}"
         return framed(
@@ -74,5 +82,5 @@ class PointTable:
             len(self.points[0].documents),
             reader=self.reader,
             split=self.entry.points[0].replace("test", "long-context test"),
-            timed=f"{documents}, decoded each by itself" if self.alone else documents,
+            timed=f"{documents}, decoded each by itself" if self.one_at_a_time else documents,
         )

@@ -22,27 +22,31 @@ _MEASURED = ["s", "cpu_time", "max_rss"]
 _LARGEST = ("longest_s", "peak_gib")
 """Columns whose total is the largest value, not the sum."""
 _USAGE = {"write_biographies": "writer_usage", "label": "labeller_usage", "score": "judge_usage"}
-# In the order of the pipeline; other rules follow by name.
+"""The rules that ask an endpoint, and the name of the files that say what each asked."""
 _RULES = [rule for stage in STAGES for rule in stage.rules]
+"""Rules in the order of the pipeline; other rules follow them in the table, by name."""
 
 
 def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[int, int]:
-    """Numbers of tokens read and generated for trajectories; ``documents`` maps a split to its file of documents.
+    """Count the tokens that were read, and the tokens that were generated, for files of trajectories.
 
+    ``documents`` has the file of documents of each split; a file of trajectories lies in a folder named like its split.
     A document is read once for all its budgets, under each condition of its evidence; it counts at its whole length. A
     token that was also decoded under the expanded budget counts twice.
     """
-    tokens = generated = 0
+    n_read = 0
+    n_generated = 0
     for path in trajectories:
         steps = read(path, "trajectories", ["document", "expanded_token"])
         lengths = read(documents[Path(path).parent.name], "documents", ["id", "n_tokens"]).to_pandas().set_index("id")
-        tokens += sum(lengths["n_tokens"][original(name)] for name in steps["document"].unique().to_pylist())
-        generated += 2 * len(steps) - steps["expanded_token"].null_count
-    return tokens, generated
+        n_read += sum(lengths["n_tokens"][original(name)] for name in steps["document"].unique().to_pylist())
+        n_expanded = len(steps) - steps["expanded_token"].null_count
+        n_generated += len(steps) + n_expanded
+    return n_read, n_generated
 
 
 def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tuple[int, int]:
-    """Numbers of tokens read and generated for a split's operating points, including rejected passes.
+    """Count the tokens that were read, and those that were generated, for a split's points, with rejected passes.
 
     A document is read once for all points, and a point is decoded once. The agreement oracle decodes every token below
     K_max a second time, even if the token does not change. If the second pass has a budget of its own
@@ -50,27 +54,48 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
     """
     columns = ["document", "point", "budget", "trigger", "n_context", "n_generated", "rollbacks"]
     data = read(answers, "answers", columns).to_pandas()
-    tokens = data.drop_duplicates("document")["n_context"].sum()
-    generated = data["n_generated"].sum() + data["rollbacks"].sum()
+    n_read = data.drop_duplicates("document")["n_context"].sum()
+    n_generated = data["n_generated"].sum() + data["rollbacks"].sum()
     triggers = data["trigger"].map(lambda text: parse(text) if text else TriggerSetting())
-    compared = data[triggers.map(lambda trigger: trigger.kind == "agreement")]
-    if len(compared):
+    by_oracle = data[triggers.map(lambda trigger: trigger.kind == "agreement")]
+    if len(by_oracle):
         steps = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
-        second = triggers[compared.index].map(lambda trigger: trigger.value or 0)
-        steps = steps.merge(compared.assign(second=second), on=["document", "point"])
-        generated += ((steps["k"] < steps["budget"]) & (steps["k"] != steps["second"]) & ~steps["rolled_back"]).sum()
-        generated += (steps["rolled_back"] & (steps["second"] > 0)).sum()
-    return int(tokens), int(generated)
+        # The budget of the second pass, 0 if that is K_max.
+        second_budget = triggers[by_oracle.index].map(lambda trigger: trigger.value or 0)
+        steps = steps.merge(by_oracle.assign(second_budget=second_budget), on=["document", "point"])
+        # The passes that the sum of tokens and rollbacks above does not have.
+        below_k_max = steps["k"] < steps["budget"]
+        has_second = steps["k"] != steps["second_budget"]
+        accepted_twice = below_k_max & has_second & ~steps["rolled_back"]
+        third_pass = steps["rolled_back"] & (steps["second_budget"] > 0)
+        n_generated += accepted_twice.sum() + third_pass.sum()
+    return int(n_read), int(n_generated)
 
 
 def resources(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Time, memory, tokens and requests by stage."""
-    root = Path("results") / config.run / "benchmarks"
+    """Make the table of time, memory, tokens and requests by stage (rule of the workflow), with a row of totals."""
+    frame = _measured(Path("results") / config.run / "benchmarks")
+    counts = pd.DataFrame.from_dict(_tokens(files), orient="index", columns=["tokens_read", "tokens_generated"])
+    requests = {}
+    for rule, usage in _USAGE.items():
+        if files[usage]:
+            requests[rule] = len(read(files[usage], "usage", ["answers"]))
+    frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
+    known = [rule for rule in _RULES if rule in frame.index]
+    others = sorted(set(frame.index) - set(_RULES))
+    frame = frame.loc[[*known, *others]]
+    frame.loc["all"] = frame.agg(_total)
+    frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
+    return framed(frame.rename_axis("stage").reset_index())
+
+
+def _measured(folder: Path) -> pd.DataFrame:
+    """What Snakemake measured of a run's jobs: a row for each rule, from the benchmark files in ``folder``."""
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
     # The file of a job that ends just now, or that was killed, may be empty.
-    written = [path for path in root.rglob("*.tsv") if path.stat().st_size]
+    written = [path for path in folder.rglob("*.tsv") if path.stat().st_size]
     for path in sorted(written):
-        stage = path.relative_to(root).parts[0].removesuffix(".tsv")
+        stage = path.relative_to(folder).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
         figures = pd.read_csv(path, sep="\t").reindex(columns=_MEASURED).apply(pd.to_numeric, errors="coerce")
         parts.append(figures.assign(stage=stage, job=str(path)))
@@ -83,29 +108,18 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
         peak_gib=("max_rss", "max"),
     )
     frame["peak_gib"] /= 2**10
+    return frame
+
+
+def _tokens(files: Files) -> dict[str, tuple[int, int]]:
+    """The numbers of tokens read and generated by the rules that decode, by name of the rule."""
     documents = {Path(path).stem: path for path in files["documents"]}
     tokens = {"decode_trajectories": decoded(files["trajectories"], documents)}
     splits = [split for split in ("validation", "test") if files[f"{split}_answers"]]
     if splits:
-        n_read = 0
-        n_generated = 0
-        for split in splits:
-            read_here, generated_here = answered(files[f"{split}_answers"], files[f"{split}_traces"])
-            n_read += read_here
-            n_generated += generated_here
-        tokens["generate"] = n_read, n_generated
-    counts = pd.DataFrame.from_dict(tokens, orient="index", columns=["tokens_read", "tokens_generated"])
-    requests = {}
-    for rule, usage in _USAGE.items():
-        if files[usage]:
-            requests[rule] = len(read(files[usage], "usage", ["answers"]))
-    frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
-    known = [rule for rule in _RULES if rule in frame.index]
-    others = sorted(set(frame.index) - set(_RULES))
-    frame = frame.loc[[*known, *others]]
-    frame.loc["all"] = frame.agg(_total)
-    frame["n_jobs"] = frame["n_jobs"].fillna(0).astype(int)
-    return framed(frame.rename_axis("stage").reset_index())
+        by_split = [answered(files[f"{split}_answers"], files[f"{split}_traces"]) for split in splits]
+        tokens["generate"] = sum(n_read for n_read, _ in by_split), sum(n_generated for _, n_generated in by_split)
+    return tokens
 
 
 def _total(column: pd.Series) -> float:

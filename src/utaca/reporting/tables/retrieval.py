@@ -1,4 +1,4 @@
-"""Recall of the gold block by layer, and CAS given recall: whether retrieval selected what an answer needed.
+"""The table of recall of the gold block, and of CAS given recall: whether retrieval selected what an answer needed.
 
 The gold blocks of a fact hold the tokens of its value in the document (``evidence`` of schema "documents"). A layer
 recalls the fact if it retrieves a gold block, or a neighbour of one, at the step that begins the value in the answer's
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,30 +37,33 @@ NO_EVIDENCE, NOT_SAID, IN_VIEW = "n_no_evidence", "n_not_said", "n_in_view"
 """Reasons to exclude a fact: its position in the document is unknown, the answer has no sentence on the fact, or its
 value is attended to without retrieval."""
 FIXED = "infllm"
+"""The method of points with a fixed budget."""
 _BATCH = 1024
+"""Rows of a file of traces that are read at once."""
 
 
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
-    """Points of the test split decoded from block memory, by label: fixed budgets ascending, then other points.
+    """The points that the table shows, by label: fixed budgets in ascending order, then other points.
 
-    Those of section ablation are not shown.
+    They are the points of the test split that are decoded from block memory, but for sections ablation and drafts.
     """
     sections = [section for section in schema.SECTIONS if section not in (schema.ABLATION, schema.DRAFTS)]
     in_blocks = [label for label in config.shown("test", *sections) if config.operating[label].in_blocks]
 
-    def place(label: str) -> float:
+    def order(label: str) -> float:
         point = config.operating[label]
         return point.budget if point.method == FIXED else math.inf
 
-    return {label: config.operating[label] for label in sorted(in_blocks, key=place)}
+    return {label: config.operating[label] for label in sorted(in_blocks, key=order)}
 
 
 @dataclass
 class Fact:
-    """A fact that an operating point was asked for, with the CAS of the answer (NaN if the judgement failed).
+    """A fact that a question asked for at an operating point, and whether the answer's passes retrieved it.
 
-    ``excluded`` is the reason for leaving the fact out, or "". For a counted fact, ``recalled`` [layers] marks the
-    layers that recalled it, and ``chance`` is the probability that as many random blocks recall it.
+    ``cas`` is the answer's CAS on the fact, NaN if the judgement failed. ``excluded`` is the reason for leaving the
+    fact out, or "". For a counted fact, ``recalled`` [layers] marks the layers that recalled it, and ``chance`` is the
+    probability that as many random blocks recall it.
     """
 
     point: str
@@ -75,9 +78,10 @@ _Facts = dict[tuple[str, str, str], Fact]  # by point, document and attribute
 
 
 def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
-    """Every fact that the points of :func:`shown` were asked for; ``prompts`` are those of the config's reader.
+    """Read every fact that the points of :func:`shown` were asked for, and whether it was recalled.
 
-    ``files`` are ``test_documents``, ``test_answers``, ``test_scores`` and ``test_traces``.
+    ``files`` are ``test_documents``, ``test_answers``, ``test_scores`` and ``test_traces``. ``prompts`` are those of
+    the config's reader.
 
     Raises:
         UserError: files belong to different runs, a document was decoded with other tokens, or evidence is not in its
@@ -96,17 +100,18 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
     scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
     cas = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
     documents = _documents(files["test_documents"], {name for _, name in answers}, prompts)
-    result: _Facts = {}
+    found: _Facts = {}
     for point, name in answers:
         if name not in documents:
             raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
         for attribute, spans in documents[name].spans.items():
+            # Taken as not said, until the answer's steps show that it was.
             reason = NOT_SAID if spans else NO_EVIDENCE
-            result[point, name, attribute] = Fact(point, name, cas[point, name, attribute], reason)
+            found[point, name, attribute] = Fact(point, name, cas[point, name, attribute], reason)
     layout = config.reader.memory.layout
     for path in files["test_traces"]:
-        _add_retrieval(result, path, answers, documents, layout, prompts)
-    return list(result.values())
+        _add_retrieval(found, path, answers, documents, layout, prompts)
+    return list(found.values())
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class _Document:
 
 
 def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -> dict[str, _Document]:
-    """The documents with these ids, by id; raises :class:`UserError` if evidence is not in its document."""
+    """Read the documents with these ids, by id; raises :class:`UserError` if evidence is not in its document."""
     documents = {}
     for path in paths:
         for row in rows(path, "documents", ["id", "person", "facts", "text", "evidence"]):
@@ -146,17 +151,29 @@ def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -
     return documents
 
 
+class _Needed(NamedTuple):
+    """A fact whose value begins at a step, which chose from ``n_far`` blocks; its ``gold`` blocks are among these."""
+
+    fact: Fact
+    gold: set[int]
+    n_far: int
+
+
 def _add_retrieval(
-    facts_: _Facts,
+    all_facts: _Facts,
     path: str | Path,
     answers: Mapping[tuple[str, str], Mapping[str, Any]],
     documents: Mapping[str, _Document],
     layout: Layout,
     prompts: Prompts,
 ) -> None:
-    """Set ``excluded``, ``recalled`` and ``chance`` of the facts from the steps in a file of traces."""
+    """Set ``excluded``, ``recalled`` and ``chance`` of the facts whose answers have their steps in a file of traces.
+
+    ``answers`` are rows of schema "answers" by point and document.
+    """
     steps = read(path, "traces", ["document", "point", "step", "text"]).to_pandas()
-    needed: dict[int, list[tuple[Fact, set[int], int]]] = {}
+    # By index of a row of the file: the facts whose values begin at this step.
+    needed: dict[int, list[_Needed]] = {}
     for (point, name), of_answer in steps.groupby(["point", "document"], sort=False):
         answer = answers.get((point, name))
         if answer is None:
@@ -171,7 +188,7 @@ def _add_retrieval(
         of_answer = of_answer.sort_values("step", kind="stable")
         texts = list(of_answer["text"])
         for attribute, spans in document.spans.items():
-            fact = facts_[point, name, attribute]
+            fact = all_facts[point, name, attribute]
             place = _value_start(texts, attribute, document.person)
             if not spans or place is None:
                 continue
@@ -179,25 +196,33 @@ def _add_retrieval(
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             gold = _gold(spans, layout, n_far)
             if gold:
-                needed.setdefault(int(of_answer.index[place]), []).append((fact, gold, n_far))
+                needed.setdefault(int(of_answer.index[place]), []).append(_Needed(fact, gold, n_far))
             else:
                 fact.excluded = IN_VIEW
     for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
-        for fact, gold, n_far in needed[row]:
-            near: set[int] = set()
-            for block in gold:
-                near.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
-            fact.excluded = ""
-            fact.recalled = np.array([not near.isdisjoint(layer) for layer in layers])
-            hits = sum(0 <= block < n_far for block in near)
-            k = len(layers[0])
-            fact.chance = 1 - math.comb(n_far - hits, k) / math.comb(n_far, k)
+        for each in needed[row]:
+            _set_recall(each, layers)
+
+
+def _set_recall(needed: _Needed, layers: Sequence[Sequence[int]]) -> None:
+    """Count the fact, and set which layers recalled it; ``layers`` has the block ids that each layer selected."""
+    wanted: set[int] = set()
+    for block in needed.gold:
+        wanted.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
+    fact = needed.fact
+    fact.excluded = ""
+    fact.recalled = np.array([not wanted.isdisjoint(layer) for layer in layers])
+    n_wanted = sum(0 <= block < needed.n_far for block in wanted)
+    k = len(layers[0])
+    # One minus the probability that k random far blocks have none of those wanted.
+    fact.chance = 1 - math.comb(needed.n_far - n_wanted, k) / math.comb(needed.n_far, k)
 
 
 def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | None:
-    """Index of the token that begins the value of an attribute in an answer; None if no sentence states a value.
+    """Index of the token that begins an attribute's value in an answer; None if no sentence of it states a value.
 
-    Tokens without text right before the value count as its start: they are the first bytes of its first character.
+    ``texts`` are those of the answer's tokens. Tokens without text right before the value count as its start: they are
+    the first bytes of its first character.
     """
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
@@ -209,7 +234,11 @@ def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | Non
 
 
 def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
-    """Ids of the far blocks that hold tokens of a fact; empty if any statement of the fact has no far token."""
+    """Ids of the far blocks that hold tokens of a fact; empty if any statement of the fact has no far token.
+
+    ``spans`` has the token indices [tokens] of each statement of the fact. The first ``n_far`` blocks are far: they are
+    attended to only if they are retrieved.
+    """
     gold: set[int] = set()
     for tokens in spans:
         blocks = (tokens[tokens >= layout.n_init] - layout.n_init) // layout.block_size
@@ -221,9 +250,10 @@ def _gold(spans: Sequence[np.ndarray], layout: Layout, n_far: int) -> set[int]:
 
 
 def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list[list[int]]]]:
-    """Yield (row index, block ids by layer) for the rows of a file of traces with the sorted ``indices`` [n].
+    """Yield (index, selected block ids by layer) of those rows of a file of traces that ``indices`` [n] name.
 
-    Column ``selected`` makes up most of the file, so it is read in batches, and only the needed rows are kept.
+    The indices are sorted. Column ``selected`` makes up most of the file, so it is read in batches, and only the needed
+    rows are kept.
     """
     start = 0
     with reading(path), pq.ParquetFile(path) as file:
@@ -237,13 +267,16 @@ def _selected(path: str | Path, indices: np.ndarray) -> Iterator[tuple[int, list
 
 
 def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block by operating point, and CAS of recalled and of missed facts."""
+    """Make the table from files: recall of the gold block by point, and CAS of recalled and of missed facts."""
     prompts = Prompts(load_tokenizer(config.reader.path, config.reader.revision))
     return recall(facts(files, prompts, config), config)
 
 
 def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
-    """Recall of the gold block, and CAS of recalled and of missed facts: one row per operating point."""
+    """Make the table from facts: one row per point, with recall of the gold block by the layer that recalls most.
+
+    CAS is that of the facts which this layer recalled, and of those which it missed.
+    """
     documents = sorted({fact.document for fact in all_facts})
     draws = Draws.of(len(documents), config, "test")
     table = []
@@ -254,9 +287,10 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         document = np.array([documents.index(fact.document) for fact in counted], dtype=np.int64)
         hits = np.array([fact.recalled for fact in counted]) if counted else np.zeros((0, 0), dtype=bool)
         cas = np.array([fact.cas for fact in counted], dtype=np.float64)
-        n, layers = hits.shape
-        best = int(hits.sum(0).argmax()) if n else None
+        n_facts, n_layers = hits.shape
+        best = int(hits.sum(0).argmax()) if n_facts else None
         judged = ~np.isnan(cas)
+        # Without a fact, both are empty.
         recalled = judged if best is None else hits[:, best]
         chance = float(np.mean([fact.chance for fact in counted])) if counted else NAN
         row: Row = {
@@ -268,9 +302,9 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
             NO_EVIDENCE: excluded[NO_EVIDENCE],
             NOT_SAID: excluded[NOT_SAID],
             IN_VIEW: excluded[IN_VIEW],
-            "n_facts": n,
+            "n_facts": n_facts,
             "n_failed_judgements": int((~judged).sum()),
-            "layers": layers,
+            "layers": n_layers,
             "best_layer": None if best is None else best + 1,
             "chance_pct": 100 * chance,
         }
@@ -278,7 +312,7 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         for name, chosen in (("recalled", recalled & judged), ("missed", ~recalled & judged)):
             row[f"n_{name}"] = int(chosen.sum())
             draws.mean_of(cas, document, chosen).put(row, f"cas_{name}_pct", 100)
-        draws.mean_of(hits.sum(1) / max(1, layers), document).put(row, "mean_recall_pct", 100)
+        draws.mean_of(hits.sum(1) / max(1, n_layers), document).put(row, "mean_recall_pct", 100)
         draws.mean_of(hits.any(1), document).put(row, "any_recall_pct", 100)
         table.append(row)
     return framed(pd.DataFrame(table).astype({"best_layer": "Int64"}), len(documents))

@@ -1,4 +1,4 @@
-"""The paper's study of CAS: judge, person and string match on a sample of answers, and two cases among them.
+"""The tables of the paper's study of CAS: judge, person and string match on a sample of answers, and two cases of them.
 
 The answers are those of one point of UT-ACA about the documents of the review page (:mod:`utaca.judging.review`).
 """
@@ -26,20 +26,21 @@ from utaca.settings import schema
 
 SCORES = ("string_match", "cas", "human")
 CORRECT = 0.5
-"""Score of a person from which an attribute counts as correct."""
+"""An attribute counts as correct if a person gives it at least this score."""
 RIGHT, WRONG, UNLIKE = 0.9, 0.1, 0.5
-"""CAS from which a value is right and up to which it is wrong, and the string match below which it looks otherwise."""
+"""A value is right from a CAS of ``RIGHT``, wrong up to a CAS of ``WRONG``, and in another form than the reference if
+its string match is below ``UNLIKE``."""
 CASES = {"form": "Right in another form", "wrong": "Wrong values"}
 
 
 @dataclass(frozen=True)
 class Study:
-    """The studied answers of the ``point`` of this label.
+    """The studied answers: those of the point with label ``point`` about a sample of documents.
 
-    ``answers`` has a frame for each document of the sample, in its order: a row for each attribute, with number (of the
-    document in the sample, from 1), document, person, attribute, reference, prediction, and the scores in [0, 1]
-    string_match, cas (NaN if the judgement failed) and human (NaN if no person scored it). ``sheet`` says whether there
-    is a sheet of human scores.
+    ``answers`` has a frame for each document of the sample, in the sample's order. A frame has a row for each
+    attribute, with the columns number (of the document in the sample, from 1), document, person, attribute, reference,
+    prediction, and the scores in [0, 1]: string_match, cas (NaN if the judgement failed) and human (NaN if no person
+    scored it). ``sheet`` says whether there is a sheet of human scores.
     """
 
     point: str
@@ -48,66 +49,73 @@ class Study:
 
     @classmethod
     def of(cls, files: Files, config: schema.Config) -> Study:
-        """The study of ``judged``, ``score_sheet`` and ``test_documents`` among ``files``.
+        """Read the study from the files ``judged``, ``score_sheet`` and ``test_documents``.
 
         Raises :class:`UserError` if the sheet is of another run, or a document or the scores of the point are missing.
         """
         point = point_of(config)
         judged = rows(list(files["judged"]), "scores")
         sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
-        human = {}
+        human_scores = {}
         for score, _ in matched(judged, sheet or []):
-            human[score.split, score.point, score.document, score.attribute] = score.human
+            human_scores[score.split, score.point, score.document, score.attribute] = score.human
         documents = rows(list(files["test_documents"]), "documents", ["id", "person"])
         persons = {row["id"]: row["person"] for row in documents}
+        # The point's scores about each document of the sample.
         by_document: dict[str, list[Row]] = {name: [] for name in sample(row["document"] for row in judged)}
         for row in judged:
             if row["split"] != schema.TEST or row["point"] != point or row["document"] not in by_document:
                 continue
             key = row["split"], row["point"], row["document"], row["attribute"]
-            by_document[row["document"]].append(row | {"human": human.get(key)})
+            by_document[row["document"]].append(row | {"human": human_scores.get(key)})
         answers = []
-        for number, (name, scored) in enumerate(by_document.items(), start=1):
+        for number, (name, scores) in enumerate(by_document.items(), start=1):
             if name not in persons:
                 raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
-            if not scored:
+            if not scores:
                 raise UserError(f"{files['judged'][0]} has no scores of {point} about document {name}; score it again")
             # A score of 0.9 is no longer 0.9 in the single precision of the files.
-            frame = pd.DataFrame(scored).astype(dict.fromkeys(SCORES, float)).round(dict.fromkeys(SCORES, 6))
+            frame = pd.DataFrame(scores).astype(dict.fromkeys(SCORES, float)).round(dict.fromkeys(SCORES, 6))
             answers.append(frame.assign(number=number, person=persons[name]))
         return cls(point, answers, sheet is not None)
 
     def framed(self, table: Sequence[Row], config: schema.Config) -> pd.DataFrame:
-        """The frame of a table of these answers, with the words that their captions share."""
+        """Make the frame of a ``table`` of these answers, with the words that the captions of such tables share."""
         remark = "" if self.sheet else "No person has scored them yet: columns of human scores are left out."
         return framed(table, len(self.answers), point=label_in_words(self.point, config), scored=remark)
 
 
 def point_of(config: schema.Config) -> str:
-    """Label of the studied point: the paper's, else UT-ACA's of the largest K_max with the config's detector."""
+    """Label of the studied point, one of the test split's points with a detector.
+
+    It is the point whose human scores the paper reports. If the run lacks that one, it is preferably one with the
+    config's detector, and of those the one of the largest K_max.
+    """
+    # `tried` lists the points in block memory whose trigger is a detector.
     points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
 
-    def nearness(label: str) -> tuple[bool, bool, int]:
+    def preference(label: str) -> tuple[bool, bool, int]:
         point = points[label]
-        of_paper = point.in_paper and point.key in paper.tables().human
-        return of_paper, point.detector == config.detector, point.budget
+        # A key has no detector; `in_paper` excludes other variants than the paper's.
+        is_papers = point.in_paper and point.key in paper.tables().human
+        return is_papers, point.detector == config.detector, point.budget
 
-    return max(points, key=nearness)
+    return max(points, key=preference)
 
 
 def human(files: Files, config: schema.Config) -> pd.DataFrame:
-    """CAS, string match and human scores of the studied answers: a row for each answer, and a row of means."""
+    """Make the table of CAS, string match and human scores: a row for each studied answer, and a row of means."""
     study = Study.of(files, config)
     columns = ENTRIES["human"].of_paper
     table = [_scores(answer) | {"n_documents": 1, "correlation": NAN} for answer in study.answers]
     by_answer = pd.DataFrame(table)
     draws = Draws.of(len(table), config, "human")
-    # A document without a score by the judge or by a person has no part in that mean.
     mean: Row = {"number": NAN, "document": "", "person": "mean", "n_documents": len(table)}
     for name in SCORES:
         values = by_answer[f"{name}_pct"]
-        there = values.notna().to_numpy()
-        draws.mean_of(values.to_numpy(), np.arange(len(by_answer)), there).put(mean, f"{name}_pct")
+        # An answer without a score by the judge or by a person has no part in that mean.
+        is_scored = values.notna().to_numpy()
+        draws.mean_of(values.to_numpy(), np.arange(len(by_answer)), is_scored).put(mean, f"{name}_pct")
     mean["n_right"] = by_answer["n_right"].mean()
     mean["n_scored"] = by_answer["n_scored"].mean()
     mean["n_failed_judgements"] = int(by_answer["n_failed_judgements"].sum())
@@ -122,9 +130,10 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _scores(answer: pd.DataFrame) -> Row:
-    """Columns of an answer: means of its scores in percent, and how many attributes a person scored and took for right.
+    """The columns of an answer: means of its scores in percent, and numbers of attributes.
 
-    Both numbers are NaN if no person scored it.
+    ``n_scored`` counts those that a person scored and ``n_right`` those that the person found right; both are NaN if no
+    person scored the answer.
     """
     scored = answer["human"].dropna()
     first = answer.iloc[0]
@@ -138,7 +147,10 @@ def _scores(answer: pd.DataFrame) -> Row:
 
 
 def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Two of the studied answers, attribute by attribute: right values in another form, and wrong ones."""
+    """Make the table of two of the studied answers, attribute by attribute: right values in another form, wrong values.
+
+    A case that no answer has is one row without figures.
+    """
     study = Study.of(files, config)
     answers = {"form": in_another_form(study.answers), "wrong": with_wrong_values(study.answers)}
     columns = ENTRIES["cas_cases"].of_paper
@@ -166,10 +178,9 @@ def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def in_another_form(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """The answer whose values are all right, some in another form than the reference; None if there is none.
+    """Find the answer whose values are all right, some of them in another form than the reference; None without one.
 
-    If there are several, the answer that is least like the reference on average, and then the first by its document's
-    id.
+    If there are several, it is the one with the lowest mean string match, and then the first by its document's id.
     """
     right = []
     for answer in answers:
@@ -183,7 +194,7 @@ def in_another_form(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
 
 
 def with_wrong_values(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """The answer with a wrong value whose mean CAS is lowest, but above zero if possible; None if there is none.
+    """Find the answer with a wrong value whose mean CAS is lowest, but above zero if possible; None without one.
 
     An attribute on which an answer states nothing, or says that it is unknown, has no wrong value. Ties go to the first
     by its document's id.

@@ -23,9 +23,9 @@ from utaca.tasks.registry import TASKS
 
 @dataclass(frozen=True)
 class SetResult:
-    """Results on a set of a task: ``n_rows`` questions about texts of ``tokens`` tokens on average.
+    """The results of all points on one set of a task: ``n_rows`` questions about texts of ``tokens`` tokens on average.
 
-    ``official`` says whether all rows come from the benchmark's own files. ``draws`` resample the ``points``.
+    ``official`` says whether all rows come from the benchmark's own files. ``draws`` resample the set's documents.
     """
 
     name: str
@@ -38,7 +38,7 @@ class SetResult:
 
 
 def set_results(files: Files, config: schema.Config) -> list[SetResult]:
-    """Results on every set, from ``task_examples``, ``task_answers`` and ``task_scores`` with one file per set each.
+    """Read the results on every set: ``task_examples``, ``task_answers`` and ``task_scores`` each have a file per set.
 
     Raises:
         UserError: the scores belong to other answers, or rows have no score.
@@ -51,14 +51,16 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         answers = read(answers_path, "answers").to_pandas()
         scores = read(scores_path, "task_scores").to_pandas()
         check_source(scores_path, [answers_path])
+        # The column "document" of an answer to a task has the id of the example.
         table = answers.rename(columns={"document": "example"}).merge(
             scores, on=["example", "split", "point"], validate="one_to_one"
         )
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
             raise UserError(f"the answers of {name} are not those of its rows; answer them again")
         points = pooled(_point(rows) for _, rows in table.groupby(["split", "point"], sort=False))
-        whole = table[table["n_context"] > 0]
-        tokens = (whole["n_context"] + whole["dropped"]).groupby(whole["example"]).max().mean()
+        # The length of a text is known from any answer that was decoded; others have read nothing.
+        decoded = table[table["n_context"] > 0]
+        tokens = (decoded["n_context"] + decoded["dropped"]).groupby(decoded["example"]).max().mean()
         official = bool(examples["official"].all())
         settings = config.tasks.sets[name]
         draws = Draws.of(len(points[0].documents), config, f"tasks/{name}")
@@ -68,7 +70,10 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
 
 
 def _point(rows: pd.DataFrame) -> PointResult:
-    """A point on a set, from its answers with their scores; several questions may be about one document."""
+    """The result of a point on a set; ``rows`` are its answers with their scores.
+
+    Several questions may be about one document: sums are over all of them.
+    """
     sums = pd.DataFrame(totals(rows)).assign(score=rows["score"].to_numpy(), examples=1.0)
     grouped = sums.groupby(rows["document"].to_numpy(), sort=True).sum(min_count=1)
     by_document = {column: grouped[column].to_numpy() for column in grouped}
@@ -77,13 +82,14 @@ def _point(rows: pd.DataFrame) -> PointResult:
 
 @dataclass(frozen=True)
 class Group:
-    """One set, or several of equal weight, each resampled separately; ``identities`` are the points in all sets."""
+    """The sets that a row of a table is about: one, or several of equal weight, each resampled separately."""
 
     name: str
     sets: Sequence[SetResult]
 
     @property
     def identities(self) -> list[Identity]:
+        """The points that answered all of the sets."""
         first, *others = self.sets
         in_all = list(first.points)
         for other in others:
@@ -91,10 +97,11 @@ class Group:
         return in_all
 
     def points(self, identity: Identity) -> list[PointResult]:
+        """The results of a point, one for each set."""
         return [of_set.points[identity] for of_set in self.sets]
 
     def mean(self, identity: Identity, measure: Measure = SCORE) -> Resampled:
-        """Mean over the sets of a measure of a point; NaN if the point was not run."""
+        """The mean over the sets of a point's ``measure``; NaN if the point was not run on one of them."""
         by_set = [of_set.points[identity].resampled(measure, of_set.draws) for of_set in self.sets]
         mean = statistics.mean(by_set)
         if any(point.not_run for point in self.points(identity)):
@@ -103,7 +110,7 @@ class Group:
 
 
 def groups(sets: Sequence[SetResult]) -> list[Group]:
-    """A group per set, and a group for RULER's two tasks at equal length, for which the paper reports one figure."""
+    """Make a group of each set, and one of RULER's two tasks at each length, for which the paper has one figure."""
     result = [Group(of_set.name, [of_set]) for of_set in sets]
     for first in sets:
         for second in sets:
@@ -114,7 +121,7 @@ def groups(sets: Sequence[SetResult]) -> list[Group]:
 
 
 def ood(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Scores of every operating point on every set of a benchmark."""
+    """Make the table of the scores of every operating point on every set of a benchmark."""
     sets = set_results(files, config)
     rows = []
     for group in groups(sets):
@@ -126,14 +133,17 @@ def ood(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Scores of calibrated detectors, and of the detectors that their training started from."""
+    """Make the table of scores with calibrated detectors, and with the detectors that their training started from.
+
+    A calibrated detector has learnt from sets of benchmarks.
+    """
     sets = set_results(files, config)
     verdicts = loaded(files)
-    # Calibrated detectors, with the detector that the training of each started from.
     calibrated = {name: settings for name, settings in config.detectors.items() if settings.sets}
-    started = {name: settings.start or config.detector for name, settings in calibrated.items()}
+    # By name of the calibrated detector, the detector that its training started from.
+    start_of = {name: settings.start or config.detector for name, settings in calibrated.items()}
     draws = Draws.of(len(verdicts.documents), config, "detection")
-    detectors = {*started, *started.values()}
+    detectors = {*start_of, *start_of.values()}
     balanced = {name: measured(verdicts, name, draws)["balanced_accuracy"][0] for name in detectors}
     n_documents = sum(of_set.draws.documents.shape[1] for of_set in sets)
     rows = []
@@ -144,21 +154,28 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
                 continue
             row = _row(group, identity, "calibration", config)
             row["setting"] = group.points(identity)[0].setting
-            before = identity._replace(detector=started.get(detector, ""))
+            # The same point with the detector before its calibration; no point has it if this one was not calibrated.
+            before = identity._replace(detector=start_of.get(detector, ""))
             gain = group.mean(identity) - group.mean(before) if before in group.identities else Resampled()
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
             row["learned_from"] = learned_from(config.detectors[detector])
-            before_and_after = paper.tables().calibration.get(group.name, {}).get(identity.key)
-            figures = before_and_after and before_and_after[detector in started]
+            figures = None
+            if reported := paper.tables().calibration.get(group.name, {}).get(identity.key):
+                figures_before, figures_after = reported
+                figures = figures_after if detector in start_of else figures_before
             rows.append(row | paper.reference(("mtokens", "score"), figures))
     return framed(rows, n_documents, remarks=tasks_in_words(config))
 
 
 def _row(group: Group, identity: Identity, table: str, config: schema.Config) -> Row:
-    """The row of a point on a set, with what the ``table`` declares; without figures if the point was not run."""
+    """The row of a point on a group of sets, with the columns that the ``table`` declares.
+
+    It has no figures if the point was not run on one of the sets.
+    """
     entry = ENTRIES[table]
     points = group.points(identity)
+    # Any result names the point; one that was not run also says why.
     first = next((point for point in points if point.not_run), points[0])
     task = TASKS[group.sets[0].settings.task]
     figures = paper.tables().tasks.get(group.name, {}).get(first.key) if first.in_paper else None
@@ -175,32 +192,35 @@ def _row(group: Group, identity: Identity, table: str, config: schema.Config) ->
     }
     row |= point_rows.identified(first, config)
     row |= point_rows.measured(entry.names, lambda measure: group.mean(identity, measure))
-    of_full = [other for other in group.identities if other.key[0] == "full"]
+    full_attention = next((other for other in group.identities if other.key[0] == "full"), identity)
     difference = Resampled()
-    if of_full and of_full[0] != identity:
-        difference = group.mean(identity) - group.mean(of_full[0])
+    if full_attention != identity:
+        difference = group.mean(identity) - group.mean(full_attention)
     difference.put(row, "difference")
     return row | paper.reference(entry.of_paper, figures)
 
 
 def bars(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Scores of the reader, and the bars of the config (limits that a score must keep)."""
+    """Make the table of the reader's scores and the bars of the config (limits that a score must keep)."""
     sets = {of_set.name: Group(of_set.name, [of_set]) for of_set in set_results(files, config)}
     rows = [_bar_row(sets[bar.set], bar, config) for bar in config.reader.bars if bar.set in sets]
     return framed(rows, remarks=tasks_in_words(config))
 
 
 def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Row:
-    """Score of ``bar.point``, minus the score of ``bar.minus`` if named, and the bar; NaN if a point was not run."""
+    """The row of a bar: the score of ``bar.point``, minus that of ``bar.minus`` if it names one, and the verdict.
+
+    ``group`` is the bar's set. The score is NaN if one of the points was not run.
+    """
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
-    run = set()
+    points_run = set()
     for name, identity in identities.items():
         if identity in group.identities and not group.points(identity)[0].not_run:
-            run.add(name)
+            points_run.add(name)
     needed = {bar.point, bar.minus} - {""}
     score = Resampled()
     n_rows = 0
-    if needed <= run:
+    if needed <= points_run:
         score = group.mean(identities[bar.point])
         n_rows = group.sets[0].n_rows
         if bar.minus:
@@ -211,9 +231,10 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
 
 
 def verdict(value: float, bar: schema.BarSettings) -> str:
-    """ "met", "missed by" and the distance of the score from the bar, or "not measured"."""
+    """Compare a score with a bar: "met", "missed by" and the score's distance from the bar, or "not measured"."""
     if np.isnan(value):
         return "not measured"
-    missed = value - bar.limit if bar.most else bar.limit - value
+    # `most`: the limit is an upper one.
+    missed_by = value - bar.limit if bar.most else bar.limit - value
     # A miss is never shown as 0.0.
-    return f"missed by {max(missed, 0.1):.1f}" if missed > 0 else "met"
+    return f"missed by {max(missed_by, 0.1):.1f}" if missed_by > 0 else "met"

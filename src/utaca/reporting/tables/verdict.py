@@ -1,4 +1,4 @@
-"""The verdict of a run: UT-ACA against InfLLM at equal tokens, as rows and one sentence.
+"""The table of a run's verdict: whether UT-ACA does better than InfLLM at equal tokens, as rows and one sentence.
 
 The gain of a point is its CAS minus the CAS of InfLLM's curve at the point's mTokens, paired by document
 (:meth:`utaca.reporting.results.Curve.gain`). If the config has a plan, its primary comparison decides, the p-values of
@@ -37,14 +37,15 @@ from utaca.settings import schema
 
 Outcome = Literal["does better than", "does worse than", "is not told apart from"]
 Claim = Literal["primary", "secondary", "exploratory"]
+"""What the plan claims of a comparison; rows are in this order."""
 FEW = 10
 """Number of documents below which an interval is unreliable."""
 CONTROL = "a control that expands about as often at fixed intervals"
-"""What UT-ACA's control is called: points without a detector."""
+"""What the table calls UT-ACA's controls (:meth:`utaca.reporting.results.PointResult.control`)."""
 ALIKE = 1.5
 """Factor within which rates of expansion count as alike."""
 BEYOND = 1.1
-"""Factor by which a point's mTokens must lie outside InfLLM's range to be noted as without an equal."""
+"""A point is beyond InfLLM's range of mTokens if it lies outside by more than this factor."""
 _COLUMNS = (
     "name", "setting", "method", "decoder", "family", "trigger", "detector", "seeds", "n_points", "n_documents",
     "mtokens", "mtokens_with_tentative", "cas_pct", "infllm_cas_pct", "gain_pct", "gain_pct_low", "gain_pct_high",
@@ -55,9 +56,9 @@ _NO_FIGURES = dict.fromkeys(("mtokens", "mtokens_with_tentative", "cas_pct", "in
 
 
 def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
-    """The outcome of a difference by its interval or, without an interval (NaN), by the sign test over documents.
+    """The outcome of a difference ``value`` by its interval, or if that is NaN, by a sign test over documents.
 
-    There is no interval if the difference is the same in all documents.
+    There is no interval if the difference is the same in all documents, so that all have its sign.
     """
     if isnan(low) and 2 * 0.5**n_documents < 1 - statistics.LEVEL:
         low = high = value
@@ -67,41 +68,56 @@ def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
 
 
 def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Gains of UT-ACA's points on InfLLM at equal tokens, with a sentence on the deciding comparison."""
+    """Make the table of the gains of UT-ACA's points on InfLLM, with a sentence on the deciding comparison above it."""
     points = points_shown(files, config, "test")
-    n = len(points[0].documents)
+    n_documents = len(points[0].documents)
     groups: list[list[Row]] = []
     pairs: list[Row] = []
     controlled: list[Row] = []
-    rows: list[Row] = []
-    if curve := Curve.of(points, Draws.of(n, config, "test")):
+    curve = Curve.of(points, Draws.of(n_documents, config, "test"))
+    if curve:
         comparison = _Comparison(curve, config)
         groups = comparison.groups(points)
         pairs = comparison.pairs(points)
         # A plan names the comparisons that it wants, controls among them.
         controlled = [] if config.plan.primary else comparison.controlled(points)
-        pairs += controlled
-    for group in [*groups, pairs]:
+    rows: list[Row] = []
+    for group in [*groups, pairs, controlled]:
         rows += group
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
     for row in secondary:
         row["gain_p"] = row["gain_p_holm"]
-    primary = [row for row in rows if row["claim"] == "primary"]
-    main = [group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_default"]]
-    if primary:
-        lead = f"**{_sentence(primary[0], primary[0]['name'], n)}** It is the primary comparison of the plan."
-    elif not main:
-        missing = "UT-ACA with the config's detector" if curve else "InfLLM"
-        lead = f"**There is no verdict: this run decodes no point of {missing}.**"
-    else:
-        deciding = max(main[0], key=lambda row: (row["n_points"], row["meets"]))
-        lead = f"**{_sentence(deciding, deciding['group'], n)}**"
-        if controlled:
-            lead += f" {_sentence(controlled[0], controlled[0]['name'], n)}"
+    # Before the rows are sorted: the sentence takes the first of each kind.
+    lead = _lead(rows, groups, controlled, n_documents) if curve else _no_verdict("InfLLM")
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
-    return framed(frame, n, lead=lead, failed=sum(point.n_failed for point in points))
+    return framed(frame, n_documents, lead=lead, failed=sum(point.n_failed for point in points))
+
+
+def _lead(rows: Sequence[Row], groups: Sequence[Sequence[Row]], controlled: Sequence[Row], n_documents: int) -> str:
+    """The sentence above the table, on the comparison that decides; without a plan, also on UT-ACA's control.
+
+    ``groups`` are the rows on InfLLM, by group of points, and ``controlled`` the row on the control, if there is one.
+    """
+    primary = [row for row in rows if row["claim"] == "primary"]
+    if primary:
+        sentence = _sentence(primary[0], primary[0]["name"], n_documents)
+        return f"**{sentence}** It is the primary comparison of the plan."
+    main = [group for group in groups if group[0]["decoder"] == "utaca" and group[0]["is_default"]]
+    if not main:
+        return _no_verdict("UT-ACA with the config's detector")
+    # The mean over several points, if there is one; else a point within InfLLM's range, if there is one.
+    deciding = max(main[0], key=lambda row: (row["n_points"], row["meets"]))
+    lead = f"**{_sentence(deciding, deciding['group'], n_documents)}**"
+    if controlled:
+        lead += f" {_sentence(controlled[0], controlled[0]['name'], n_documents)}"
+    return lead
+
+
+def _no_verdict(missing: str) -> str:
+    """The sentence above the table of a run that lacks points; ``missing`` says which."""
+    return f"**There is no verdict: this run decodes no point of {missing}.**"
 
 
 @dataclass(frozen=True)
@@ -116,42 +132,49 @@ class _Gain:
 
     @staticmethod
     def mean(gains: Sequence[_Gain]) -> _Gain:
+        """The mean of several gains under the same resamples."""
         accepted = statistics.mean([gain.accepted for gain in gains])
         return _Gain(accepted, statistics.mean([gain.all_passes for gain in gains]))
 
     def put(self, row: Row) -> None:
-        """Write both, in points, into a row."""
+        """Set the row's columns of both gains and their intervals, in CAS points (percent)."""
         self.accepted.put(row, "gain_pct", 100)
         self.all_passes.put(row, "gain_all_pct", 100)
 
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Comparison with the ``curve`` through InfLLM's points."""
+    """Compares points with the ``curve`` through InfLLM's points, and makes the rows of the table."""
 
     curve: Curve
     config: schema.Config
 
     def groups(self, points: Sequence[PointResult]) -> list[list[Row]]:
-        """Rows by method, detector and seeds: UT-ACA with the config's detector, other detectors, other triggers."""
-        named: dict[Hashable, list[PointResult]] = {}
+        """The rows on adaptive points, in groups of one trigger, detector and seeds.
+
+        UT-ACA with the config's detector comes first, then other detectors, then other triggers.
+        """
+        alike: dict[Hashable, list[PointResult]] = {}
         for point in points:
             if point.trigger and not point.base:
-                named.setdefault((point.trigger, point.detector, point.seeds), []).append(point)
+                alike.setdefault((point.trigger, point.detector, point.seeds), []).append(point)
 
         def order(group: Sequence[PointResult]) -> tuple[int, bool]:
             return schema.EXPANDED.index(group[0].family), not self._is_default(group[0])
 
-        return [self._group(group) for group in sorted(named.values(), key=order)]
+        return [self._group(group) for group in sorted(alike.values(), key=order)]
 
     def _group(self, group: Sequence[PointResult]) -> list[Row]:
-        """Rows of a group: the mean of the points within InfLLM's range, if there are several, then each point."""
+        """The rows of a group of points: their mean, if it is over several, then each point.
+
+        The mean is over the points within InfLLM's range of mTokens, or over all points if none is.
+        """
         name = " ".join(filter(None, [group[0].name, trigger_in_words(group[0], self.config)]))
         gains = [self._gain(point) for point in group]
         rows = []
         for point, gain in zip(group, gains, strict=True):
             rows.append(self._row(point, gain, self._claim_of(point.identity)))
-        # The mean is over the points within the range; over all points if none is.
+        # Places in the group of the points that the mean is over.
         within = [place for place, row in enumerate(rows) if row["meets"]] or list(range(len(rows)))
         if len(within) > 1:
             mean = rows[0] | _NO_FIGURES
@@ -166,7 +189,10 @@ class _Comparison:
         return [row | {"group": name} for row in rows]
 
     def pairs(self, points: Sequence[PointResult]) -> list[Row]:
-        """Rows of the planned comparisons of two points' gains."""
+        """The rows of the plan's comparisons of one point's gain with another's.
+
+        Raises :class:`UserError` if a point of such a comparison has no answers.
+        """
         rows = []
         by_identity = {point.identity: point for point in points}
         for planned in self.config.plan.comparisons:
@@ -182,12 +208,16 @@ class _Comparison:
             row["name"] = f"{row['name']} over {over}"
             row["over"] = over
             row["note"] = _expansions(100 * first.ratio(ROLLBACKS), 100 * second.ratio(ROLLBACKS))
+            # The sentence on it then says "at equal tokens": both gains are.
             row["meets"] = True
             rows.append(row)
         return rows
 
     def controlled(self, points: Sequence[PointResult]) -> list[Row]:
-        """UT-ACA's gain less that of its controls, as one row: the mean of its points within InfLLM's range."""
+        """The row of UT-ACA's gain minus that of its controls: a list of one row, or empty without a control.
+
+        It is a mean over those points of UT-ACA, with the config's detector, that can be compared with their controls.
+        """
         ours = [point for point in points if point.decoder == schema.ADAPTIVE and self._is_default(point)]
         pairs = []
         for point in ours:
@@ -197,6 +227,7 @@ class _Comparison:
         if not pairs:
             return []
         first, _ = pairs[0]
+        # The columns that all of these points share are taken from the first.
         row = self._row(first, self._gain(first), "exploratory") | _NO_FIGURES
         own_rate = fmean([point.ratio(ROLLBACKS) for point, _ in pairs])
         control_rate = fmean([control.ratio(ROLLBACKS) for _, control in pairs])
@@ -216,10 +247,15 @@ class _Comparison:
         return alike and not self._beyond(point.ratio(MTOKENS)) and not self._beyond(control.ratio(MTOKENS))
 
     def _gain(self, point: PointResult) -> _Gain:
+        """The point's gain on InfLLM at equal tokens."""
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
 
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
-        """The row of a point, with its ``gain``; ``meets`` says whether InfLLM has points at its number of tokens."""
+        """The row of a ``point``; its ``gain`` is on InfLLM or, in a comparison of points, the difference of theirs.
+
+        ``meets`` says whether the point is within InfLLM's range of mTokens, so that the gain is at equal tokens. Only
+        a planned comparison has a p-value.
+        """
         note = self._beyond(point.ratio(MTOKENS))
         row = identified(point, self.config)
         row["name"] = name_in_words(point, self.config)
@@ -245,41 +281,45 @@ class _Comparison:
         return None
 
     def _claim_of(self, identity: Identity) -> Claim:
-        """The plan's claim on a point's comparison with InfLLM."""
+        """The plan's claim on the comparison of a point with InfLLM; "exploratory" if the plan does not have it."""
         for planned in self.config.plan.comparisons:
             if not planned.over and self._identity(planned.label) == identity:
                 return self._claim(planned)
         return "exploratory"
 
     def _claim(self, comparison: schema.Comparison) -> Claim:
-        """The claim on a comparison of the plan: its first one is primary, if it has a primary one."""
+        """The claim on a comparison of the plan: secondary, but for the first one of a plan that has a primary."""
         plan = self.config.plan
         return "primary" if plan.primary and comparison == plan.comparisons[0] else "secondary"
 
     def _is_default(self, point: PointResult) -> bool:
+        """Whether the point's trigger is the config's detector, its seed 0 among others."""
         return point.detector == self.config.detector and 0 in point.seeds
 
     def _beyond(self, tokens: float) -> str:
-        """A note on the nearest InfLLM point if ``tokens`` lie outside InfLLM's range, else ""."""
-        of_fixed = self.curve.tokens[:, 0]
-        low = int(of_fixed.argmin())
-        high = int(of_fixed.argmax())
-        if tokens * BEYOND < of_fixed[low]:
-            return f"held against InfLLM {self.curve.points[low].setting}, which selects more ({of_fixed[low]:.0f})"
-        if tokens > of_fixed[high] * BEYOND:
-            return f"held against InfLLM {self.curve.points[high].setting}, which selects fewer ({of_fixed[high]:.0f})"
+        """A note on the nearest InfLLM point if ``tokens`` lie beyond InfLLM's range (:data:`BEYOND`), else ""."""
+        fixed_tokens = self.curve.tokens[:, 0]  # the figures themselves; the other columns are resamples
+        low = int(fixed_tokens.argmin())
+        high = int(fixed_tokens.argmax())
+        if tokens * BEYOND < fixed_tokens[low]:
+            setting = self.curve.points[low].setting
+            return f"held against InfLLM {setting}, which selects more ({fixed_tokens[low]:.0f})"
+        if tokens > fixed_tokens[high] * BEYOND:
+            setting = self.curve.points[high].setting
+            return f"held against InfLLM {setting}, which selects fewer ({fixed_tokens[high]:.0f})"
         return ""
 
 
 def _expansions(first: float, second: float) -> str:
-    """A note on how many of the tokens two sides of a comparison expand, in percent."""
+    """A note on the shares of tokens, in percent, that the two sides of a comparison expand."""
     return f"expands {first:.1f} and {second:.1f} % of the tokens"
 
 
 def _sentence(row: Row, name: str, n_documents: int) -> str:
-    """The result of a comparison: the outcome, the number of documents, and the gain under both counts of tokens.
+    """The sentence on a comparison: the outcome, the number of documents, and the gain under both counts of tokens.
 
-    The outcome holds for both counts, or the sentence says that it is one of accepted passes only.
+    ``row`` is the comparison's, ``name`` what the sentence calls it. The counts are those of accepted passes and of all
+    passes; if the outcome does not hold for both, the sentence says that it is one of accepted passes only.
     """
     what = _outcome(row, "gain_pct", n_documents)
     if row["over"]:
@@ -302,11 +342,12 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
 
 
 def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
+    """The outcome of the difference in a row's ``column``, by the interval in the columns with it."""
     return outcome(row[column], row[f"{column}_low"], row[f"{column}_high"], n_documents)
 
 
 def _in_points(row: Row, column: str) -> str:
-    """A difference with its interval, in words."""
+    """The difference in a row's ``column`` with its interval, in words."""
     low = row[f"{column}_low"]
     high = row[f"{column}_high"]
     difference = f"{row[column]:+.1f}".replace("-0.0", "+0.0")
