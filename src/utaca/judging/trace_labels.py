@@ -168,7 +168,8 @@ def _cut(
 def _rest_of_word(answer: str, document: Row) -> str:
     """What completes the last word of a cut answer to a word of the reference: "74" after "19" for "1974".
 
-    "" if the answer does not end within a value, or if its last word begins no word of the reference or is one.
+    "" if the answer does not end within a value, or if its last word is over ("19,"), is a word of the reference, or
+    begins none.
     """
     facts = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     parts = align(answer, document["person"], list(facts)).parts if facts else ()
@@ -179,7 +180,8 @@ def _rest_of_word(answer: str, document: Row) -> str:
     words = _WORD.findall(value)
     # Every word begins with "": a value that is only punctuation gets the first word of the reference.
     begun = words[-1] if words else ""
-    if begun in [word.lower() for word in reference_words] or not value.endswith(begun):
+    is_cut = value.endswith(begun)  # else a space or punctuation follows the word
+    if not is_cut or begun in [word.lower() for word in reference_words]:
         return ""
     for word in reference_words:
         if word.lower().startswith(begun):

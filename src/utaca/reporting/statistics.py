@@ -163,10 +163,9 @@ class Draws:
         ``document`` [n] is the index of each value's document. Boolean ``selected`` [n] says which values count; None
         means all. The other values may be NaN.
         """
-        counted = np.ones(len(values)) if selected is None else selected.astype(np.float64)
-        weighted = np.where(counted > 0, values * counted, 0.0)
+        counted = np.ones(len(values), dtype=bool) if selected is None else selected
         n_documents = self.documents.shape[1]
-        above = np.bincount(document, weighted, n_documents)
+        above = np.bincount(document, np.where(counted, values, 0.0), n_documents)
         below = np.bincount(document, counted, n_documents)
         return resampled_ratio(above, below, self.documents)
 

@@ -410,10 +410,11 @@ def _is_country(code: str) -> bool:
 def region_at(parts: Sequence[str], place: int, of: str) -> tuple[frozenset[Region], int]:
     """The regions that the tokens from index ``place`` on may name, and the number of these tokens.
 
-    The result is (no regions, 0) if they name none. A code that is also a word, such as OR or IN, counts only after a
-    comma or bracket and before punctuation or the end.
+    The result is (no regions, 0) if they name none. A code that is also a word, such as OR or IN, counts only at the
+    beginning or after a comma or bracket, and only at the end or before punctuation.
     """
     by_name, longest = _regions()
+    # At the beginning or the end of the tokens the slice is empty, which counts as well.
     is_after_break = _BESIDE_REGION.issuperset(parts[place - 1 : place])
     is_before_break = _BREAKS.issuperset(parts[place + 1 : place + 2])
     stands_apart = is_after_break and is_before_break

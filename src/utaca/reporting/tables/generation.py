@@ -77,8 +77,11 @@ def compare(points: Sequence[PointResult], draws: Draws) -> list[Row]:
 def _oracle_of(point: PointResult, points: Sequence[PointResult]) -> PointResult | None:
     """Find the agreement oracle of a ``point``: another point of the same K_max and policy, whose trigger is agreement.
 
-    It expands a token where the token under K_max is another. None if there is none among ``points``.
+    The oracle expands the tokens that differ from the token under K_max. None if there is none among ``points``. Only
+    points on block memory have one, because the budget of another base method counts tokens.
     """
+    if point.base:
+        return None
     for other in points:
         is_oracle = other.trigger == TriggerSetting("agreement", None) and not other.base
         # Budget and policy; the first part of the key is the decoder.
