@@ -95,8 +95,8 @@ class PackedLinear(nn.Module):
         self.register_buffer("scales", digits.scales)
         self.sample = None if sample is None else nn.Parameter(sample, requires_grad=False)
         self.bias = bias
-        self.digits = 2 * digits.codes.shape[1] // columns
-        self.group = columns // len(digits.scales)
+        self.digits = 2 * digits.codes.shape[1] // columns  # of each weight: 1 or 2
+        self.group = columns // len(digits.scales)  # weights in a row that share a scale and a zero
 
     def forward(self, hidden: Tensor) -> Tensor:
         rows = hidden.reshape(-1, self.in_features)

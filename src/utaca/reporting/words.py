@@ -24,14 +24,15 @@ def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
 
 def what_is_synthetic(config: schema.Config) -> str:
     """Sentences on the synthetic parts of a run, and on the origin of the paper's figures."""
-    people = config.scale.test.people
-    source = f"; those of the test split are of {people}" if people else ""
+    people_file = config.scale.test.people  # biographies that people wrote; "" if the test split's people are drawn
+    source = f"; those of the test split are of {people_file}" if people_file else ""
     sentences = [f"People and facts are drawn by the pipeline, and fictitious{source}."]
     if config.corpus.source == "embedded":
         sentences.append(
             "The test documents' padding is synthetic prose that ships with the project, not natural text."
         )
-    roles = ("labeller", "judge") if people else ("writer", "labeller", "judge")
+    # The writer's biographies are those of the test split alone, where they do not come from a file.
+    roles = ("labeller", "judge") if people_file else ("writer", "labeller", "judge")
     rules = [role for role in roles if getattr(config, role).kind == "reference"]
     if rules:
         sentences.append(

@@ -115,7 +115,7 @@ def _documents(
     for first in range(0, len(rows), n_people):
         group = rows[first : first + n_people]
         name = f"written-{length}-{group[0]['id']}"
-        # The seed keeps the form that names of documents had at first, so that the documents stay the same.
+        # An earlier version drew its seeds in this way. Any other way would change the documents.
         rng = random.Random(random.Random(f"0:card:{name}").getrandbits(64))
         text = padder.document(_joint(name, group), length, rng)["text"]
         for row in group:

@@ -127,9 +127,10 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-        """Hidden states [S, M, W], from what the ``inputs`` contribute to the gates [S, M, 4 W].
+        """Hidden states [S, M, W]. ``inputs`` [S, M, 4 W] is the part of the gates that does not depend on them.
 
-        ``weight`` [S, 4 W, W] is what the hidden state before a step contributes; ``sizes`` as in :func:`lstm`.
+        ``weight`` [S, 4 W, W] are the recurrent weights, which multiply the hidden state before a step; ``sizes`` as in
+        :func:`lstm`.
         """
         hidden = cell = inputs.new_zeros(len(inputs), sizes[0], weight.shape[-1])
         recurrent = weight.mT

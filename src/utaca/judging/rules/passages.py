@@ -207,7 +207,9 @@ class _Text:
     def _is_still_value(self, start: int, end: int, word: str, value: str, attribute: str) -> bool:
         """Whether the passage [start, end) of the text, which is longer than a value by a ``word``, still is the value.
 
-        The word may be a legal form or, but for places, one that many names have, such as "University".
+        The word may be a legal form, one that many names have, such as "University", or another word of the value, as
+        behind "Stanford" for "Stanford University". No word may stand next to a place: "Seoul National University" is
+        none.
         """
         kind = names.group(attribute)
         words_of_value = {names.fold(part) for part in re.findall(r"\w+", value)}
