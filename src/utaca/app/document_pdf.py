@@ -453,8 +453,8 @@ def _leave_out(page: PageObject, layers: set[int]) -> bool:
     kept: list[tuple[Any, Any]] = []
     hides: list[bool] = []  # for each marked part that is open, whether its layer is hidden
     found = False
-    # BMC and BDC open a marked part, and EMC closes it; parts may nest. "/OC KEY BDC" opens a part of a layer, which the
-    # page's /Properties have under KEY. Do draws an object, which may name a layer of its own.
+    # BMC and BDC open a marked part, and EMC closes it; parts may nest. "/OC KEY BDC" opens a part of a layer, which
+    # the page's /Properties have under KEY. Do draws an object, which may name a layer of its own.
     for operands, operator in content.operations:
         if operator in (b"BMC", b"BDC"):
             is_layer = operator == b"BDC" and len(operands) == 2 and operands[0] == "/OC"

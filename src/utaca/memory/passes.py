@@ -428,7 +428,7 @@ class RowGroup:
     ) -> tuple[Tensor, Tensor]:
         """Attention to the tokens of this pass that a row sees and, if T is 1, to each branch's own committed tokens.
 
-        Rows of more tokens have one history: their committed tokens are all in the shared window (:meth:`_plan_window`).
+        Rows of more tokens have one history: the shared window has all their committed tokens (:meth:`_plan_window`).
         The keys of a row are its token's, then those of its chain, then the branch's own.
         """
         if self.size > 1 or not (self.own_pairs or self.chained):
