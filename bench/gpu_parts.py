@@ -529,7 +529,7 @@ def _size(lab: Lab, clock: Clock, length: int, storage: str) -> Iterator[SizeRow
         row = _answered(lab, clock, memory, reading, point, storage)
         if length == lab.plan.paper:
             figures = paper.tables().tradeoff[paper.LLAMA].get((point.method, point.budget, point.policy))
-            for column, figure in paper.reference("mtokens end_to_end_s peak_gib", figures).items():
+            for column, figure in paper.reference(("mtokens", "end_to_end_s", "peak_gib"), figures).items():
                 setattr(row, column, figure)
         yield row
 
