@@ -45,6 +45,7 @@ class HeavyHitters(MethodState):
         mass = mass + weights[0].sum(1).unflatten(0, (kv_heads, -1)).sum(1)
         self.attended.append(n)
         if n > self.method.budget:
+            # ``best`` gives ascending indices, so the cache stays in the order of the text.
             n_earlier = n - self.method.recent
             recent = torch.arange(n_earlier, n, device=key.device)
             heavy = best(mass[:, :n_earlier], self.method.budget - self.method.recent)

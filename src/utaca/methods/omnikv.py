@@ -37,6 +37,7 @@ class _Filtered(Continuation):
             self.prompt = n
             return self.everything(layer, query, scaling)
         if layer in self.filters:
+            # A token's score is its largest over query heads.
             ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
             self.best = ranked.topk(self.count).indices
         if layer not in self.sparse:

@@ -35,6 +35,7 @@ class _Window(MethodState):
         first = self.first[layer].then(pairs) if start else pairs
         first = first[: self.method.n_init]
         self.first[layer] = first
+        # One fewer than the window, which the next token belongs to as well.
         self.latest[layer] = near[max(0, len(near) - self.window + 1) :]
         rotary = self.reader.rotary
         rotary.reserve(max(len(near), self.method.budget))
@@ -44,7 +45,8 @@ class _Window(MethodState):
         near_pairs = Pairs(rotary(near.keys, range(len(near))), near.values)
         distance = position - torch.arange(end - len(near), end, device=query.device)
         sees_near = (distance >= 0) & (distance < self.window)
-        # The first tokens are seen here only once they have left the window; they then stand directly before it.
+        # The first tokens are seen here only once they have left the window; they then stand directly before it, and a
+        # query is at budget - 1 at most.
         first_query = rotary(query, position[:, 0].clamp(max=self.method.budget - 1))
         first_pairs = Pairs(rotary(first.keys, range(len(first))), first.values)
         sees_first = position - torch.arange(len(first), device=query.device) >= self.window

@@ -318,7 +318,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     place = np.empty_like(order)  # of each row of the column, in the result
     place[order] = np.arange(len(order), dtype=order.dtype)
     rows = np.zeros((len(order) + 1, size), pa.array([], column.type.value_type).to_numpy().dtype)
-    done = 0
+    done = 0  # rows of the column so far
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy(zero_copy_only=False)
         rows[place[done : done + len(chunk)]] = values.reshape(-1, size)
