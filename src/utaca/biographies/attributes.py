@@ -17,6 +17,7 @@ HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university
 MAX_LENGTH = 100
 """Largest length of a value, in characters."""
 
+# Attributes whose values must be shorter than MAX_LENGTH, with the largest length in characters.
 _LONGEST = {"user agent": 80, "catch phrase": 60}
 
 Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
@@ -70,6 +71,7 @@ def _some_locale(rng: random.Random, locale: str) -> str:
 
 
 def _city(rng: random.Random, locale: str) -> str:
+    """A city of a locale, without the underscore at the end of some of Faker's names."""
     return _source(rng, locale).city().rstrip("_")
 
 
@@ -107,6 +109,7 @@ def _major(rng: random.Random, locale: str) -> str:
 
 
 def _company(rng: random.Random, locale: str) -> str:
+    """A company of the list, or one that Faker invents."""
     if rng.random() < 0.3:
         return rng.choice(_values().companies)
     return _source(rng, _some_locale(rng, locale)).company()
