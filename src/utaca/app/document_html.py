@@ -87,11 +87,11 @@ def declared(content: bytes) -> str | None:
     labels = []
     if re.search("charset", page, re.IGNORECASE):
         for meta in LexborHTMLParser(page).css("meta"):
-            said = meta.attributes
-            labels.append(said.get("charset"))
-            if (said.get("http-equiv") or "").lower() == "content-type":
-                form = _CHARSET.search(said.get("content") or "")
-                labels.append(form and (form[1] or form[2] or form[3]))
+            attributes = meta.attributes
+            labels.append(attributes.get("charset"))
+            if (attributes.get("http-equiv") or "").lower() == "content-type":
+                charset = _CHARSET.search(attributes.get("content") or "")
+                labels.append(charset and (charset[1] or charset[2] or charset[3]))
     declaration = re.match(r"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"'>]*)["']""", page)
     if declaration:
         labels.append(declaration[1])
@@ -509,6 +509,7 @@ _Said = list[tuple[str, str, bool]]
 def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
     """The selectors and declarations of a sheet's rules that hold on screens and matter to text."""
     found = []
+    # The rules that are still to be read, the next one last; rules within a rule follow it.
     todo = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
         rule = todo.pop()
@@ -536,6 +537,7 @@ def _nested(rule: Any) -> list[Any]:
         n_insertions = sum(1 + selector.count("&") for selector in selectors)
         if len(outer) * n_insertions >= _LONG:
             continue
+        # As browsers read them: & stands for the outer selector; a selector without it means descendants of the outer.
         whole = [selector.replace("&", outer) if "&" in selector else f"{outer} {selector}" for selector in selectors]
         prelude = tinycss2.parse_component_value_list(", ".join(whole))
         inner.append(tinycss2.ast.QualifiedRule(part.source_line, part.source_column, prelude, part.content))

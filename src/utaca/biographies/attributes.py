@@ -150,6 +150,7 @@ def _lucky_number(rng: random.Random, locale: str) -> str:
     return str(rng.randint(0, largest))
 
 
+# The function that draws a value of each attribute, from a random generator and the person's locale.
 _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "marriage date": lambda rng, locale: _date(rng, 1870, 2024),
     "job title": _faked("job", local=0.4),

@@ -67,21 +67,21 @@ class Padder:
         1 %.
         """
         groups = _grouped(biography, rng)
-        size = self._count(" ".join(groups))  # tokens of the biography
+        n_biography = self._count(" ".join(groups))
         slack = int(n_tokens * TOLERANCE)
         # What an error advises to raise. A set of tasks has documents of its own length, and no split.
         key = f"scale.{biography['split']}.tokens" if biography["split"] in FACTS else "the set's length"
-        if size > n_tokens:
+        if n_biography > n_tokens:
             raise UserError(
-                f"biography {biography['id']} has {size} tokens and does not fit into a document of {n_tokens}; "
+                f"biography {biography['id']} has {n_biography} tokens and does not fit into a document of {n_tokens}; "
                 f"raise {key}"
             )
-        if size >= n_tokens - slack:
+        if n_biography >= n_tokens - slack:
             return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
         # The whole text may have more or fewer tokens than its parts in sum: the difference in the previous attempt.
         surplus = 0
         for _ in range(_ATTEMPTS):
-            pieces = list(self._pieces(n_tokens - size - surplus, slack, rng))
+            pieces = list(self._pieces(n_tokens - n_biography - surplus, slack, rng))
             n_padding = sum(self._size(piece.text) for piece in pieces)
             # The last groups are joined if there are more groups than places: before, between and after the pieces.
             last = min(len(groups) - 1, len(pieces))
@@ -93,7 +93,7 @@ class Padder:
             row = self._row(biography, pieces)
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - size - n_padding
+            surplus = row["n_tokens"] - n_biography - n_padding
         document = f"the document of biography {biography['id']} to {n_tokens} tokens"
         raise UserError(f"no cut brings {document} within 1 %; raise {key}")
 
@@ -134,10 +134,10 @@ class Padder:
             if sum(sizes) > needed:
                 # The last article: a run may begin at any paragraph from which on there are enough tokens.
                 latest = len(sizes)
-                rest = 0
-                while rest < needed:
+                n_from_latest = 0
+                while n_from_latest < needed:
                     latest -= 1
-                    rest += sizes[latest]
+                    n_from_latest += sizes[latest]
                 first = rng.randint(0, latest)
             for text, size in zip(texts[first:], sizes[first:], strict=True):
                 if size > needed:

@@ -27,7 +27,7 @@ class Locales(DataFile):
 
 _LOCALES = read("biographies/locales.yaml", Locales).locales
 LOCALES: tuple[str, ...] = tuple(_LOCALES)
-_SECOND_GIVEN_NAME = 0.12
+_SECOND_GIVEN_NAME = 0.12  # share of people who have one
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,11 @@ from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
 
 Fact = tuple[str, str]
 
+# Sentences of a biography, unless its facts need more.
 _SHORTEST = 8
 _LONGEST = 16
 
+# Slots that mention the person, by the name or by a pronoun; those with a capital begin a sentence.
 _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 

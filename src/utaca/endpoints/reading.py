@@ -64,6 +64,7 @@ def read(
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
     objects = [part for part in parts if isinstance(part, Mapping)]
+    # A server may put a refusal under a key of the message or of a part.
     refusals = [part.get("refusal") for part in (message, *objects)]
     refusal = " ".join(str(words) for words in refusals if words)
     whole = "".join(map(_text, parts))

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
 """Seconds that the store waits for a busy file, or for a lost database server to come back."""
-_ROWS_AT_ONCE = 500
+_ROWS_AT_ONCE = 500  # of an export, in memory
+# Types of network file systems, as the system's table of mounts names them.
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|juicefs|lustre|nfs4?|rclone|smb\w+|sshfs|wekafs)")
 # The digest identifies an answer; rowid gives the order of arrival.
 _ANSWERS = sa.Table(

@@ -42,12 +42,12 @@ class _Frequencies(MethodState):
                 kept = self._compressed(kept)
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
-            new = end - start
+            n_new = end - start
             n = len(kept)
             rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
-            rotated_query = rotary(query[:, :, start:end], range(n - new, n))
-            own = rotated[n - new :].under(rotated_query, causal=True)
-            outputs.append(attention([rotated[: n - new].under(rotated_query), own], scaling)[0])
+            rotated_query = rotary(query[:, :, start:end], range(n - n_new, n))
+            own = rotated[n - n_new :].under(rotated_query, causal=True)
+            outputs.append(attention([rotated[: n - n_new].under(rotated_query), own], scaling)[0])
             start = end
         self.kept[layer] = kept
         self.attended.append(len(kept))

@@ -38,8 +38,8 @@ class _Filtered(Continuation):
             return self.everything(layer, query, scaling)
         if layer in self.filters:
             # A token's score is its largest over query heads.
-            ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
-            self.best = ranked.topk(self.count).indices
+            scores = self.scores(layer, query)[:, : self.prompt].amax(0)
+            self.best = scores.topk(self.count).indices
         if layer not in self.sparse:
             return self.everything(layer, query, scaling)
         tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))

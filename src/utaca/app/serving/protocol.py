@@ -43,6 +43,7 @@ MESSAGES = 4096
 """Most messages of a request, and most parts of a message."""
 _LONGEST = 1000
 """Most characters of an error's message, which may quote what a client sent: of a longer one, both ends are sent."""
+# Tags of the branches of unions, which the places in errors leave out (_fault); in brackets, unlike any key.
 _TEXT, _LIST, _TOKENS, _LISTS = _TAGS = "(text)", "(list)", "(tokens)", "(lists)"
 _BLANK_LINE = re.compile(r"(?:\r\n|\n|\r(?!\n))(?=[ \t]*(?:\r\n|\n|\r))")
 """The end of a line that a blank line follows, which may hold spaces and tabs."""

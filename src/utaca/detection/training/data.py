@@ -155,6 +155,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
             f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
         )
     order, keyed = _sorted(trajectories, "trajectories")
+    # 1 if the expanded pass gives another token, 0 if it gives the same, -1 if there was no such pass.
     needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
     needed = pc.fill_null(needed, -1).to_numpy()[order]
     if settings.label == "judged":
