@@ -137,10 +137,12 @@ def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], st
 
 
 def _street_address(rng: random.Random, locale: str) -> str:
+    """An address in some locale; its line breaks become commas in :func:`draw_value`."""
     return _source(rng, _some_locale(rng, locale)).street_address()
 
 
 def _license_plate(rng: random.Random, locale: str) -> str:
+    """A licence plate of some locale."""
     return _source(rng, _some_locale(rng, locale)).license_plate()
 
 

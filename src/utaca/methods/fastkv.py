@@ -127,6 +127,7 @@ class FastKV(SnapKV):
 
     @property
     def reading(self) -> Hashable:
+        """The settings that say how many layers a document passes when it is read."""
         return self.name, self.tsp_layer, self.depth
 
     @torch.inference_mode()

@@ -103,6 +103,7 @@ class FreqKV(StreamingMethod):
         return self.sink + round((self.budget - self.sink) / self.ratio)
 
     def nominal(self, state: MethodState) -> float:
+        """Entries that the cache has now, the same in all layers."""
         return len(state.kept[0])
 
 

@@ -98,6 +98,7 @@ class InfLLMV2(DenseMethod):
         self.require(within, f"initial={self.initial} must be within the budget's {n_blocks} blocks")
 
     def nominal(self, state: MethodState) -> float:
+        """The budget in whole blocks, without the window."""
         return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, shares: Tensor, n_blocks: int) -> Tensor:

@@ -119,15 +119,18 @@ class Server(uvicorn.Server):
         return JSONResponse(error.body, error.status, headers)
 
     async def page(self, _request: Request) -> Response:
+        """The page at /, on which a user asks in the browser."""
         # No other site may show the page in a frame. This part of the content security policy must be in a header; the
         # rest is in the page's HTML.
         return HTMLResponse(self.html, headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     async def health(self, _request: Request) -> Response:
+        """Whether the worker runs: status 200, or 503 if it has ended."""
         alive = self.worker.is_alive()
         return JSONResponse({"status": "ok" if alive else "ended"}, 200 if alive else 503)
 
     async def show_metrics(self, _request: Request) -> Response:
+        """The metrics in the text form of Prometheus."""
         return PlainTextResponse(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def models(self, request: Request) -> Response:

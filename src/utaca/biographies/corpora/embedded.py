@@ -179,6 +179,7 @@ class _Prose:
         return self.rng.choice(self.places) if self.rng.random() < 0.5 else self._place()
 
     def _adjective(self) -> str:
+        """An adjective of the topic's domain, or one that all domains share."""
         of_domain = self.rng.random() < 0.6
         return self.rng.choice(self.domain["adjective"] if of_domain else self.words.adjectives)
 

@@ -30,6 +30,7 @@ class DenseMethod(Method):
 
     @property
     def reading(self) -> Hashable:
+        """The same for all of these methods: full attention depends on none of their settings."""
         return "dense"
 
     @torch.inference_mode()
