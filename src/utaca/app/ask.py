@@ -212,6 +212,7 @@ def shade(text: str, token: Token, most: int) -> str:
     """
     step = (len(SHADES) * (token.k - 1)) // most
     background = SHADES[min(len(SHADES) - 1, step)]
+    # Codes of ANSI terminals: 38;5;16 is black text, 48;5;N a background of the palette, 4 underlined, 0 plain again.
     codes = []
     if background:
         codes.append(f"38;5;16;48;5;{background}")

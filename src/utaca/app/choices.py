@@ -73,7 +73,7 @@ def choose(
     if not isinstance(policy, str | None):
         raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
     if policy is not None:
-        parse(policy)
+        parse(policy)  # raises UserError for an invalid policy
     note = ""
     if trigger is not None:
         setting = _parsed(trigger)

@@ -24,22 +24,26 @@ _NO_TEXT = re.compile(
 )
 # Their content is for browsers that cannot show the element itself.
 _FALLBACKS = frozenset(("noframes", "noembed", "audio", "video", "canvas", "object", "iframe", "embed", "frame"))
+# Elements with a blank line before and after them.
 _PARAGRAPHS = re.compile(
     "address|article|aside|blockquote|details|dialog|dir|dl|fieldset|figure|footer|form|h1|h2|h3|h4|h5|h6|header|"
     "hgroup|hr|listing|main|menu|nav|ol|p|plaintext|pre|search|section|table|ul|xmp"
 )
+# Elements that begin and end a line.
 _LINES = re.compile(
     "body|caption|center|dd|div|dt|figcaption|foreignobject|legend|li|optgroup|option|select|summary|svg|tbody|"
     "text|textarea|tfoot|thead|tr"
 )
 # Most elements of most pages; without attributes they have their parent's style.
 _PLAIN = frozenset(("a", "b", "br", "div", "em", "i", "li", "option", "p", "span", "strong", "td", "th", "tr"))
+# Elements at whose beginning and end a row of cells ends.
 _ROWS = frozenset(("table", "tbody", "tfoot", "thead", "tr"))
 # Browsers keep the white space in these.
 _KEPT = frozenset(("listing", "plaintext", "pre", "textarea", "xmp"))
 # Types of ``input`` that do not show their value; that of a password is dots.
 _NO_VALUE = frozenset(("hidden", "checkbox", "radio", "file", "color", "range", "image"))
-# What a property says of text, by its keyword; a value that is not here, as inherit, leaves what the parent has.
+# What a property says of text, by its keyword; a value that is not here, as inherit, leaves what the parent has. What
+# is said of white space is the name of a method of _Lines.
 _KEYWORDS = {
     "content-visibility": {"hidden": "none", "visible": "shown", "auto": "shown"},
     "visibility": {"hidden": "none", "collapse": "none", "visible": "shown", "initial": "shown"},
@@ -75,17 +79,19 @@ def read(page: str) -> tuple[str, list[str]]:
 def declared(content: bytes) -> str | None:
     """The encoding that a page declares, as browsers take it, by its name in the Encoding Standard.
 
-    None if it declares none; a label that the standard does not know is no declaration.
+    None if it declares none; a label that the standard does not know is no declaration. A page may declare it by
+    ``<meta charset="...">``, by ``<meta http-equiv="content-type" content="text/html; charset=...">``, or as XML by
+    ``<?xml encoding="..."?>``; of several, the first in this order counts that is known.
     """
-    page = content.decode("latin-1")
+    page = content.decode("latin-1")  # a character for each byte, which never fails
     labels = []
     if re.search("charset", page, re.IGNORECASE):
         for meta in LexborHTMLParser(page).css("meta"):
-            said = meta.attributes
-            labels.append(said.get("charset"))
-            if (said.get("http-equiv") or "").lower() == "content-type":
-                form = _CHARSET.search(said.get("content") or "")
-                labels.append(form and (form[1] or form[2] or form[3]))
+            attributes = meta.attributes
+            labels.append(attributes.get("charset"))
+            if (attributes.get("http-equiv") or "").lower() == "content-type":
+                charset = _CHARSET.search(attributes.get("content") or "")
+                labels.append(charset and (charset[1] or charset[2] or charset[3]))
     declaration = re.match(r"""\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([^"'>]*)["']""", page)
     if declaration:
         labels.append(declaration[1])
@@ -93,7 +99,7 @@ def declared(content: bytes) -> str | None:
     known = [encoding.name for encoding in encodings if encoding]
     if not known:
         return None
-    # The declaration was read byte by byte, so the page is not in UTF-16.
+    # As the standard says: the declaration was read byte by byte, so the page is not in UTF-16.
     replaced = {"utf-16le": "utf-8", "utf-16be": "utf-8", "x-user-defined": "windows-1252"}
     return replaced.get(known[0], known[0])
 
@@ -103,7 +109,7 @@ def decoded(content: bytes, encoding: str) -> tuple[str, int]:
 
     Each of these becomes U+FFFD in the text.
     """
-    # The standard's GBK is read as its superset.
+    # Browsers read GBK as its superset GB 18030.
     codec = codecs.lookup("gb18030") if encoding == "gbk" else webencodings.lookup(encoding).codec_info
     try:
         text = codec.decode(content, "strict")[0]
@@ -123,11 +129,13 @@ def _as_browsers(error: UnicodeError) -> tuple[str, int]:
     Returns the text in their place, and where decoding goes on.
     """
     data = error.object[error.start : error.start + 2]
+    # Of a single-byte encoding (charmap): bytes 0x80 to 0x9F without a character are the control codes of that number.
     if error.encoding == "charmap" and 0x80 <= data[0] < 0xA0:
         return chr(data[0]), error.start + 1
     if error.encoding == "gb18030" and data[0] == 0x80:
         return "\u20ac", error.start + 1
-    # Signs of NEC's row 13, as in its codes by Microsoft.
+    # NEC's signs in row 13 of the Japanese character set, which Python's EUC-JP and ISO-2022-JP lack and EUC-JIS-2004
+    # has. ISO-2022-JP writes the same two bytes without their highest bits.
     row = {"euc_jp": 0xAD, "iso2022_jp": 0x2D}.get(error.encoding)
     if row == data[0] and len(data) == 2:
         with suppress(UnicodeDecodeError):
@@ -179,6 +187,7 @@ class _Lines:
     def begin_cell(self) -> None:
         """Begin a cell on the line of its row."""
         if self._has_cells:
+            # A line end after the cell before, as that of a paragraph in it, is not written.
             self._breaks = 0
             self._space = " "
         self._write("|")
@@ -234,6 +243,7 @@ class _Style:
     hidden: bool = False
     """It is not shown, and no style of a descendant changes that."""
     invisible: bool = False
+    """It is not shown, but a descendant's ``visibility`` may show that descendant."""
     tiny: bool = False
     """In a font of size 0."""
     space: str = "joined"
@@ -241,6 +251,7 @@ class _Style:
     drawing: bool = False
     """In a drawing, outside of its texts."""
     formula: bool = False
+    """In a formula (MathML), whose parts are set off by spaces."""
 
     @property
     def shown(self) -> bool:
@@ -312,10 +323,13 @@ class _Page:
         if not attributes and not cascaded and tag in _PLAIN:
             return outer
         if attributes.get("style"):
+            # (True,) is heavier than the weight of any style sheet, which begins with False (see _sheets).
             _cascade(cascaded, _declared(attributes["style"]), (True,))
         declared = {name: value for name, (_, value) in cascaded.items()}
+        # Such elements are not shown unless a style sets ``display``.
         is_closed = "hidden" in attributes or "popover" in attributes or (tag == "dialog" and "open" not in attributes)
         display = declared.get("display", "none" if is_closed else "")
+        # A template is shown only if it is its parent's shadow tree (``shadowrootmode``).
         is_text = not _NO_TEXT.fullmatch(tag) or "shadowrootmode" in attributes
         # What the values of a property that descendants may set back say; any other value: as the parent.
         hides = {"none": True, "shown": False}
@@ -337,6 +351,7 @@ class _Page:
         inner = _children(node)
         self._break(tag, style)
         if tag == "br" and style.shown:
+            # Where white space is joined, several of them make one blank line at most.
             self._lines.feed(2 if style.space == "joined" else None)
         elif tag in ("td", "th") and style.shown:
             self._lines.begin_cell()
@@ -348,7 +363,7 @@ class _Page:
             self._chosen |= _chosen(node)
         elif tag == "option":
             self._text("[x] " if node.mem_id in self._chosen else "[ ] ", style)
-            if attributes.get("label"):
+            if attributes.get("label"):  # shown in place of the content
                 self._text(attributes["label"], style)
                 inner = ()
         elif tag == "optgroup":
@@ -359,7 +374,7 @@ class _Page:
             self._text(formula, style)
             self._formulas += style.shown and not formula
             return (() if formula else inner), replace(style, formula=True)
-        elif tag == "template":
+        elif tag == "template":  # a shadow tree: every other template is removed
             inner = list(chain.from_iterable(map(_children, node.template_fragments())))
         elif tag == "iframe" and attributes.get("srcdoc"):
             # A page within the page.
@@ -458,6 +473,7 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
         if _applies(style):
             rules += _rules(style.text())
     # Properties that matter to the text: most pages set sizes or white space, but to values that hide and keep nothing.
+    # Any value of ``display`` matters, since it shows an element with the attribute ``hidden``.
     relevant = {"display"}
     for _, said in rules:
         relevant.update(name for name, value, _ in said if value in ("none", "kept", "lines"))
@@ -472,6 +488,7 @@ def _sheets(tree: LexborHTMLParser) -> dict[int, dict[str, tuple[tuple, str]]]:
             # It styles no element, as ``p::before``, is none that Lexbor knows, or is nested too deep.
             except (SelectolaxError, RecursionError):
                 continue
+            # As browsers choose: a more specific selector wins, then the later rule; False: in no style attribute.
             weight = (False, _specificity(selector), order)
             for node in nodes:
                 _cascade(found.setdefault(node.mem_id, {}), said, weight)
@@ -492,6 +509,7 @@ _Said = list[tuple[str, str, bool]]
 def _rules(sheet: str) -> list[tuple[list[Any], _Said]]:
     """The selectors and declarations of a sheet's rules that hold on screens and matter to text."""
     found = []
+    # The rules that are still to be read, the next one last; rules within a rule follow it.
     todo = tinycss2.parse_stylesheet(sheet, skip_comments=True, skip_whitespace=True)[::-1]
     while todo:
         rule = todo.pop()
@@ -519,6 +537,7 @@ def _nested(rule: Any) -> list[Any]:
         n_insertions = sum(1 + selector.count("&") for selector in selectors)
         if len(outer) * n_insertions >= _LONG:
             continue
+        # As browsers read them: & stands for the outer selector; a selector without it means descendants of the outer.
         whole = [selector.replace("&", outer) if "&" in selector else f"{outer} {selector}" for selector in selectors]
         prelude = tinycss2.parse_component_value_list(", ".join(whole))
         inner.append(tinycss2.ast.QualifiedRule(part.source_line, part.source_column, prelude, part.content))
@@ -534,7 +553,10 @@ def _applies_within(rule: Any) -> bool:
 
 
 def _is_screen(queries: str) -> bool:
-    """Whether one of the media queries is true of a desktop's browser; of features, only the width can be."""
+    """Whether one of the media queries is true of a desktop's browser.
+
+    A condition on another feature than the width, as on the colour scheme, counts as false.
+    """
     for query in queries.split(","):
         conditions = re.split(r"\s+and\s+", query.strip().lower())
         if all(map(_holds, conditions)):
@@ -543,11 +565,11 @@ def _is_screen(queries: str) -> bool:
 
 
 def _holds(condition: str) -> bool:
-    """Whether a condition of a media query is true of a screen with a window of :data:`_WIDTH` pixels."""
+    """Whether a condition of a media query is true of a screen with a window of :data:`_WIDTH` pixels; so is ""."""
     width = _WIDTH_AS.fullmatch(condition)
     if width is None:
         return re.fullmatch("(only )?(all|screen)|", condition) is not None
-    pixels = float(width[2]) * (1 if width[3] == "px" else 16)
+    pixels = float(width[2]) * (1 if width[3] == "px" else 16)  # em and rem: of the usual font size, 16 pixels
     is_least = width[1].startswith("min") or ">" in width[1]
     return pixels <= _WIDTH if is_least else pixels >= _WIDTH
 
@@ -571,7 +593,8 @@ def _declared(content: str | list[Any]) -> _Said:
 def _value(name: str, tokens: list[Any]) -> str:
     """What a property's value, as tokens, says of text; "" if nothing.
 
-    That is "none" or "shown"; for a size also "inherit"; for white space the name of a method of :class:`_Lines`.
+    That is "none" or "shown"; for a size also "inherit" (as the parent has it); for white space the name of a method
+    of :class:`_Lines`. A value of several tokens says nothing, but for that of ``display``, as in ``inline flex``.
     """
     if len(tokens) != 1:
         return "shown" if name == "display" and tokens else ""
@@ -580,6 +603,7 @@ def _value(name: str, tokens: list[Any]) -> str:
     if name == "display":
         if word == "none":
             return "none"
+        # ``revert`` and ``revert-layer`` leave it to other style sheets.
         return "shown" if word and not word.startswith("revert") else ""
     if token.type in ("number", "percentage", "dimension"):
         if name == "opacity":
@@ -597,10 +621,14 @@ def _value(name: str, tokens: list[Any]) -> str:
 
 
 def _font_size(tokens: list[Any]) -> tuple[str, list[Any]]:
-    """Convert a declaration of ``font`` to one of ``font-size``: the name, and the tokens of its size."""
+    """Convert a declaration of ``font`` to one of ``font-size``: the name, and the token of its size, in a list.
+
+    Without a size in figures, the first token is taken: a keyword, as ``inherit``.
+    """
+    # Angles belong to a slant, and numbers other than 0 to a weight or to the height of a line.
     lengths = [token for token in tokens if token.type == "dimension" and token.lower_unit not in _ANGLES]
     others = [token for token in tokens if token.type == "percentage" or (token.type == "number" and token.value == 0)]
-    # The height of a line may follow the size.
+    # The size comes first: the height of a line may follow it, after a slash.
     sizes = sorted((*lengths, *others), key=tokens.index)
     return "font-size", sizes[:1] or tokens[:1]
 
@@ -634,6 +662,7 @@ def _specificity(selector: Iterable[Any]) -> tuple[int, int, int]:
     for token in selector:
         if token.type == "hash":
             ids += 1
+        # [attribute], :function(...), .class or :pseudo-class; any other name is an element's.
         elif token.type in ("[] block", "function") or (token.type == "ident" and before in (".", ":")):
             classes += 1
         elif token.type == "ident":

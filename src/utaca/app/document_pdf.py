@@ -51,8 +51,9 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             reading = _Reading(pdf, warnings)
             texts = [reading.page(number, page) for number, page in enumerate(pdf.pages, 1)]
             if len(reading.failed) == len(texts) > 0:
-                raise reading.failed[1]
+                raise reading.failed[1]  # no page can be read: the error of page 1 stands for all
             texts.append("\n".join(reading.rest()))
+            # A whole file ends in %%EOF; an object (endobj) behind the last of these means that the end is missing.
             is_cut = content.rfind(b"%%EOF") < content.rfind(b"endobj")
             left_out = list(reading.left_out(cut=is_cut))
         except UserError:
@@ -96,7 +97,7 @@ class _Reading:
         self._pdf = pdf
         self._warnings = warnings
         self._layers = _hidden_layers(pdf)
-        self._pages = 0  # the last page read
+        self._pages = 0  # number of the last page read
         # Numbers of pages: without text; of pictures and hardly any text; garbled; damaged and read in part.
         self._empty: list[int] = []
         self._pictures: list[int] = []
@@ -115,6 +116,7 @@ class _Reading:
         self._warnings.clear()
         n_nameless = 0
 
+        # pypdf calls this for each piece of text, with two matrices that place the piece, its font and the font's size.
         def count_nameless(piece: str, _cm: Any, _tm: Any, font: Any, _size: Any) -> None:
             nonlocal n_nameless
             n_nameless += _nameless(piece, font)
@@ -141,7 +143,11 @@ class _Reading:
         return "\n".join(part for part in parts if part.strip())
 
     def rest(self) -> Iterator[str]:
-        """Yield the values of the form's fields that stand on no page, once all pages were read."""
+        """Yield the values of the form's fields that stand on no page, once all pages were read.
+
+        The form (/AcroForm) is a tree of fields: /Kids of a node are the fields below it, or its places on pages. The
+        values that :meth:`page` has read are not read again (:meth:`_field`).
+        """
         todo = self._parts(_dictionary(self._pdf.root_object.get("/AcroForm")).get("/Fields"))
         n_seen = 0
         while todo and n_seen < _MANY:
@@ -149,7 +155,7 @@ class _Reading:
             n_seen = n_seen + 1
             if "/Kids" in field:
                 todo[:0] = self._parts(field["/Kids"])
-            elif "/T" in field:
+            elif "/T" in field:  # without a name (/T) it is only a place on a page where its parent is shown
                 try:
                     yield from self._field(None, field)
                 except Exception:
@@ -213,8 +219,12 @@ class _Reading:
             return []
 
     def _remark(self, page: PageObject, note: DictionaryObject, kind: Any) -> Iterator[str]:
-        """Yield the text of an annotation that is no field, if it has one; ``kind`` is its subtype."""
+        """Yield the text of an annotation that is no field, if it has one; ``kind`` is its subtype.
+
+        The text is in /Contents, or in /RC as rich text; /T is the author.
+        """
         if kind == "/FileAttachment":
+            # /UF and /F are both the name of the file, /UF in Unicode.
             file = note.get("/FS", DictionaryObject()).get_object()
             self._attached.append(_text(file.get("/UF")) or _text(file.get("/F")) or "without a name")
         if kind in _NO_REMARKS:
@@ -231,6 +241,8 @@ class _Reading:
 
         ``page`` is None for a field that stands on no page. Passwords are only counted, as hidden fields.
         """
+        # Entries of a field: its kind /FT (/Btn: a button or box, /Tx: a text), flags /Ff, value /V, and /TU, the label
+        # that users see. Entries of a widget: the caption /CA in /MK of a push button, and the state /AS of a box.
         field, name = _inherited(widget)
         is_known = name in self._fields
         is_button = field.get("/FT") == "/Btn"
@@ -275,7 +287,7 @@ def _inherited(widget: DictionaryObject) -> tuple[dict[str, Any], str]:
 
 
 def _value(field: Mapping[str, Any], state: Any) -> str:
-    """The value of a field as it shows it; "" if it has none.
+    """The value (/V) of a field as the field shows it; "" if it has none.
 
     ``state`` is the state of the ticked one of its boxes, None if it has no such box.
     """
@@ -283,12 +295,13 @@ def _value(field: Mapping[str, Any], state: Any) -> str:
     options = _object(field.get("/Opt")) or ()
     kind = field.get("/FT")
     if kind == "/Btn":
+        # The state of a box is a name, or an index into the texts of the options (/Opt).
         shown = str(value if isinstance(value, str) else state or "/Off").removeprefix("/")
         is_index = shown.isdigit() and int(shown) < len(options)
         return _option(options, int(shown)) if is_index else shown
-    if kind == "/Sig":
+    if kind == "/Sig":  # the value is a signature
         return f"signed {_text(_dictionary(value).get('/Name'))}".strip() if value else ""
-    # What the field shows for each value that it may hold.
+    # What a list or text shows for each value that it may hold; the value is what the form would send.
     shown_by_value = {}
     for number, reference in enumerate(options):
         option = reference.get_object()
@@ -296,6 +309,7 @@ def _value(field: Mapping[str, Any], state: Any) -> str:
         shown_by_value[_text(sent)] = _option(options, number)
     values = value if isinstance(value, list) else [value]
     texts = [text for text in map(_text, values) if text]
+    # /RV is the value as rich text.
     return ", ".join(shown_by_value.get(text, text) for text in texts) or _rich(field.get("/RV"))
 
 
@@ -329,9 +343,9 @@ def _rich(value: Any) -> str:
 
 
 def _drawn(page: PageObject | None, note: DictionaryObject) -> str:
-    """The text that an annotation draws on a page, by its appearance (/AP); "" if there is none."""
+    """The text that an annotation draws on a page, by its normal appearance (/N in /AP); "" if there is none."""
     drawn = _dictionary(_dictionary(note.get("/AP")).get("/N"))
-    if not isinstance(drawn, StreamObject):  # one for each state
+    if not isinstance(drawn, StreamObject):  # an appearance for each state of a box; /AS is its present state
         drawn = _dictionary(drawn.get(note.get("/AS", "")))
     return page.extract_xform_text(drawn).strip() if page and isinstance(drawn, StreamObject) else ""
 
@@ -356,19 +370,26 @@ def _nameless(piece: str, font: Any) -> int:
     """How many characters of a text are codes or glyph names, of a font that does not say which letters they mean."""
     font = _dictionary(font)
     coding = _object(font.get("/Encoding"))
-    if "/ToUnicode" in font:
+    if "/ToUnicode" in font:  # the font's table from codes to letters
         return 0
     if isinstance(coding, DictionaryObject):
+        # The font names the glyphs of some codes (/Differences). Of a name that means no letter, as /g12, pypdf gives
+        # the name itself.
         if "/" not in piece:
             return 0
         names = {str(difference) for difference in coding.get("/Differences", ())}
         return sum(len(name) for name in re.findall(r"/[^\s/]+", piece) if name in names)
+    # The codes of a composite font (/Type0) under an Identity encoding are the numbers of its glyphs.
     has_numbers = font.get("/Subtype") == "/Type0" and str(coding).startswith("/Identity")
     return len(piece.strip()) if has_numbers else 0
 
 
 def _has_picture(page: PageObject) -> bool:
-    """Whether the page, or a form on it, has a picture."""
+    """Whether the page, or a drawing that it uses, has a picture.
+
+    Pictures and drawings are the /XObject of its /Resources; a drawing (form XObject, no form with fields) has
+    /Resources of its own. A picture may also be in the page's content itself, which pypdf reads as INLINE IMAGE.
+    """
     todo = [(_dictionary(page.get("/Resources")), 0)]
     seen = 0
     while todo:
@@ -403,7 +424,11 @@ def _listed(pages: Iterable[int], number: int) -> str:
 
 
 def _hidden_layers(pdf: PdfReader) -> set[int]:
-    """The object numbers of the layers that a viewer does not show when it opens the file."""
+    """The object numbers of the layers that a viewer does not show when it opens the file.
+
+    These are, by the default configuration /D of /OCProperties: all layers (/OCGs) if its /BaseState is /OFF, but for
+    those listed under /ON, and those listed under /OFF.
+    """
     with suppress(Exception):  # a damaged list hides nothing
         properties = _dictionary(pdf.root_object.get("/OCProperties"))
         first = _dictionary(properties.get("/D"))
@@ -424,14 +449,14 @@ def _is_off(owner: DictionaryObject, layers: set[int], key: str = "/OC") -> bool
         return False
     reference = owner.raw_get(key)
     rule = _dictionary(owner[key])
-    if rule.get("/Type") != "/OCMD":
+    if rule.get("/Type") != "/OCMD":  # a layer itself, and no rule about layers
         return getattr(reference, "idnum", None) in layers
     members = rule.raw_get("/OCGs") if "/OCGs" in rule else []
     listed = _object(members)
     if not isinstance(listed, list):
         listed = [members]
     is_off = [member.idnum in layers for member in listed]
-    # Whether each kind of rule shows the content.
+    # Whether each kind of rule (/P) shows the content. Without a kind it is /AnyOn; without layers it hides nothing.
     by_rule = {
         "/AllOn": not any(is_off),
         "/AnyOff": any(is_off),

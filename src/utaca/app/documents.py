@@ -14,9 +14,12 @@ from utaca.errors import UserError
 STDIN = "-"
 SEPARATOR = "\n\n"
 """Separator between the texts of several files."""
+# Ends of the names of web pages, and of those that are XML.
 _HTML = (".html", ".htm", ".xhtml", ".xht")
 _XHTML = (".xhtml", ".xht")
+# The beginning of a web page: perhaps an XML declaration (group 1) and comments, then a first tag.
 _PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
+# Encodings by the byte order mark at the beginning of a file.
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _OTHERS = {
     "a text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
@@ -31,6 +34,8 @@ _OTHERS = {
 """Files of characters whose text is written in a way of their own."""
 _FEW = 10
 """A page is in another encoding than it declares if more characters, and most of those beyond ASCII, are not in it."""
+# Elements that HTML knows to have no end tag; an element that is closed in its tag, of any other name (group 1) with
+# its attributes (group 2).
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
 _SELF_CLOSED = re.compile(rf"<(?!(?:{_VOID})\b)([a-z][\w:.-]*)(\s[^<>]*)?/>", re.I)
 
@@ -134,6 +139,7 @@ def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
     encodings = [encoding for mark, encoding in _MARKS.items() if content.startswith(mark)]
     has_mark = bool(encodings)
     encoding = encodings[0] if has_mark else "utf-8"
+    # To recognise what the file is; Latin-1 gives a character for each byte and never fails.
     whole = content.decode(encoding, errors="replace") if has_mark else content.decode("latin-1")
     start = whole[:4096]
     page = _PAGE.match(start)
@@ -157,7 +163,7 @@ def _as_html(page: str) -> str:
     texts = [_SELF_CLOSED.sub(r"<\1\2></\1>", before)]
     for part in parts:
         data, end, after = part.partition("]]>")
-        if end:
+        if end:  # else the CDATA has no end, and is left as it is
             texts.append(html.escape(data) + _SELF_CLOSED.sub(r"<\1\2></\1>", after))
         else:
             texts.append(part)
@@ -188,7 +194,7 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
 
     Raises :class:`UserError` if so many are not that the declaration must be wrong.
     """
-    if encoding == "replacement":
+    if encoding == "replacement":  # the standard's name for encodings that are unsafe to read
         raise UserError(f"document {name} declares an encoding that browsers do not read; save it as UTF-8")
     text, replaced = _pages().decoded(content, encoding)
     n_beyond_ascii = sum(character > "\x7f" for character in text)

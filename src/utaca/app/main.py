@@ -298,7 +298,8 @@ def check_endpoint(
     from utaca.runs.compose import compose
     from utaca.settings.checks import load
 
-    name = model and "asked"  # the name of a model may have a slash
+    # Another model needs another name of the endpoint. The model's own may have a slash, and names are parts of paths.
+    name = model and "asked"
     keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": name}
     given = {key: value for key, value in keys.items() if value is not None}
     chosen = {"use": endpoint, **given}

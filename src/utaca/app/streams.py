@@ -93,7 +93,7 @@ class _Error(io.FileIO):
     """The file of standard error; what cannot be written is lost."""
 
     def write(self, data: Any) -> int | None:
-        # There is no other place to say so, and the answer does not need it.
+        # There is no other place to say that it failed, and the answer does not need it.
         with suppress(OSError):
             return super().write(data)
         return len(data)

@@ -17,6 +17,7 @@ HELD_OUT_ATTRIBUTES: tuple[str, ...] = ("birth date", "birth place", "university
 MAX_LENGTH = 100
 """Largest length of a value, in characters."""
 
+# Attributes whose values must be shorter than MAX_LENGTH, with the largest length in characters.
 _LONGEST = {"user agent": 80, "catch phrase": 60}
 
 Listed = Entries[Annotated[str, StringConstraints(max_length=MAX_LENGTH)]]
@@ -70,6 +71,7 @@ def _some_locale(rng: random.Random, locale: str) -> str:
 
 
 def _city(rng: random.Random, locale: str) -> str:
+    """A city of a locale, without the underscore at the end of some of Faker's names."""
     return _source(rng, locale).city().rstrip("_")
 
 
@@ -107,6 +109,7 @@ def _major(rng: random.Random, locale: str) -> str:
 
 
 def _company(rng: random.Random, locale: str) -> str:
+    """A company of the list, or one that Faker invents."""
     if rng.random() < 0.3:
         return rng.choice(_values().companies)
     return _source(rng, _some_locale(rng, locale)).company()
@@ -134,10 +137,12 @@ def _faked(method: str, local: float = 0.0) -> Callable[[random.Random, str], st
 
 
 def _street_address(rng: random.Random, locale: str) -> str:
+    """An address in some locale; its line breaks become commas in :func:`draw_value`."""
     return _source(rng, _some_locale(rng, locale)).street_address()
 
 
 def _license_plate(rng: random.Random, locale: str) -> str:
+    """A licence plate of some locale."""
     return _source(rng, _some_locale(rng, locale)).license_plate()
 
 
@@ -147,6 +152,7 @@ def _lucky_number(rng: random.Random, locale: str) -> str:
     return str(rng.randint(0, largest))
 
 
+# The function that draws a value of each attribute, from a random generator and the person's locale.
 _DRAWS: dict[str, Callable[[random.Random, str], str]] = {
     "marriage date": lambda rng, locale: _date(rng, 1870, 2024),
     "job title": _faked("job", local=0.4),

@@ -194,9 +194,13 @@ def _stripped(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A regular expression that matches any of some whole words or phrases, trying the longest first."""
+    """A regular expression that matches any of some whole words or phrases, trying the longest first.
+
+    A match has no letter or digit directly before or after it.
+    """
     longest = sorted(words, key=len, reverse=True)
-    # In Thai, Japanese, Chinese and Korean, no space need stand between a word and what follows.
+    # In Thai, Lao, Japanese, Chinese and Korean, no space need stand between a word and what follows: their characters
+    # do not count as letters.
     letter = r"[^\W\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]"
     return "|".join(rf"(?<!{letter}){re.escape(word)}(?!{letter})" for word in longest)
 
@@ -221,7 +225,7 @@ def _halved(document: Mapping[str, Any]) -> str:
 
     text = document["text"]
     kept = []
-    end = 0
+    end = 0  # of the text that is done
     for first, last in _biography_spans(document):
         kept += [text[end:first], value.sub(half, text[first:last])]
         end = last
@@ -234,11 +238,12 @@ def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     text = document["text"]
     values = _pattern_of_values(document, lost)
     kept = []
-    end = 0
+    end = 0  # of the text that is done
     for span in _biography_spans(document):
         for first, last in sentences(text, *span):
             has_evidence = any(place["start"] < last and first < place["end"] for place in places)
             if has_evidence or values.search(text, first, last):
                 kept.append(text[end:first])
                 end = _SPACES.match(text, last).end()
+    # A paragraph that lost all its sentences leaves no more than one blank line.
     return _BREAKS.sub("\n\n", "".join([*kept, text[end:]]))

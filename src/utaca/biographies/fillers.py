@@ -68,6 +68,7 @@ class Filler:
         drawn: list[str] = []
         order: list[str] = []
         while needed > slack:
+            # All sentences in a new order, once those of the order before are used.
             order = order or rng.sample(self._sentences, len(self._sentences))
             sentence = order.pop()
             if self._size(sentence) > needed:

@@ -44,7 +44,7 @@ def biographies(path: str | Path) -> list[Biography]:
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:
             raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {MEND}")
-        if rows.setdefault(row["id"], row) is not row:
+        if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
             raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
     if not rows:
         raise UserError(f"{path} has no biographies; {MEND}")

@@ -56,10 +56,12 @@ def share_outside(shortest: int, longest: int, mean: float, layout: Layout) -> f
             return 1.0
         if length < peak:
             return (length - shortest) / (peak - shortest)
+        # ``or 1``: if the peak is the longest length, only that comes here, and 0 / 0 would raise an error.
         return (longest - length) / (longest - peak or 1)
 
     for length in range(shortest, longest + 1):
         weight = weight_of(length)
         total_weight += weight
+        # The last token is at position length - 1.
         weighted_share += weight * layout.n_far(length - 1) * layout.block_size / length
     return weighted_share / total_weight

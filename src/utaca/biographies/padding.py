@@ -67,23 +67,23 @@ class Padder:
         1 %.
         """
         groups = _grouped(biography, rng)
-        size = self._count(" ".join(groups))  # tokens of the biography
+        n_biography = self._count(" ".join(groups))
         slack = int(n_tokens * TOLERANCE)
         # What an error advises to raise. A set of tasks has documents of its own length, and no split.
         key = f"scale.{biography['split']}.tokens" if biography["split"] in FACTS else "the set's length"
-        if size > n_tokens:
+        if n_biography > n_tokens:
             raise UserError(
-                f"biography {biography['id']} has {size} tokens and does not fit into a document of {n_tokens}; "
+                f"biography {biography['id']} has {n_biography} tokens and does not fit into a document of {n_tokens}; "
                 f"raise {key}"
             )
-        if size >= n_tokens - slack:
+        if n_biography >= n_tokens - slack:
             return self._row(biography, [_Piece("biography", biography["id"], " ".join(groups))])
         # The whole text may have more or fewer tokens than its parts in sum: the difference in the previous attempt.
         surplus = 0
         for _ in range(_ATTEMPTS):
-            pieces = list(self._pieces(n_tokens - size - surplus, slack, rng))
+            pieces = list(self._pieces(n_tokens - n_biography - surplus, slack, rng))
             n_padding = sum(self._size(piece.text) for piece in pieces)
-            # The last groups are joined if there are more groups than places.
+            # The last groups are joined if there are more groups than places: before, between and after the pieces.
             last = min(len(groups) - 1, len(pieces))
             groups = [*groups[:last], " ".join(groups[last:])]
             places = sorted(rng.sample(range(len(pieces) + 1), len(groups)))
@@ -93,7 +93,7 @@ class Padder:
             row = self._row(biography, pieces)
             if abs(row["n_tokens"] - n_tokens) <= slack:
                 return row
-            surplus = row["n_tokens"] - size - n_padding
+            surplus = row["n_tokens"] - n_biography - n_padding
         document = f"the document of biography {biography['id']} to {n_tokens} tokens"
         raise UserError(f"no cut brings {document} within 1 %; raise {key}")
 
@@ -101,7 +101,7 @@ class Padder:
         """The row of the document that consists of these pieces."""
         text = SEPARATOR.join(piece.text for piece in pieces)
         spans: list[dict[str, Any]] = []
-        end = -len(SEPARATOR)
+        end = -len(SEPARATOR)  # no separator before the first piece
         for piece in pieces:
             start = end + len(SEPARATOR)
             end = end + len(SEPARATOR) + len(piece.text)
@@ -120,7 +120,10 @@ class Padder:
         return row
 
     def _pieces(self, needed: int, slack: int, rng: random.Random) -> Iterator[_Piece]:
-        """Draw paragraphs of ``needed`` tokens in sum, or of at most ``slack`` fewer if the last can be cut so."""
+        """Draw paragraphs of ``needed`` tokens in sum, or of at most ``slack`` fewer if the last can be cut so.
+
+        If it cannot, more tokens are lacking, and the caller tries again.
+        """
         order: list[int] = []
         while needed > slack:
             if not order:
@@ -131,10 +134,10 @@ class Padder:
             if sum(sizes) > needed:
                 # The last article: a run may begin at any paragraph from which on there are enough tokens.
                 latest = len(sizes)
-                rest = 0
-                while rest < needed:
+                n_from_latest = 0
+                while n_from_latest < needed:
                     latest -= 1
-                    rest += sizes[latest]
+                    n_from_latest += sizes[latest]
                 first = rng.randint(0, latest)
             for text, size in zip(texts[first:], sizes[first:], strict=True):
                 if size > needed:
@@ -150,6 +153,7 @@ class Padder:
 
         The cut is at a sentence end if one leaves at most ``slack`` tokens fewer, else at the last word end that fits.
         """
+        # ``least``: tokens that a cut at such an end must leave.
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):
             ends = [match.end() for match in pattern.finditer(text)]
             fitting = bisect_right(ends, needed, key=lambda end: self._size(text[:end]))
@@ -163,7 +167,7 @@ class Padder:
 def _grouped(biography: Mapping[str, Any], rng: random.Random) -> list[str]:
     """Divide a biography into two to four groups of whole sentences, or one group if it states only one fact."""
     sentences = biography["sentences"]
-    cuts = [0, len(sentences)]
+    cuts = [0, len(sentences)]  # indices of sentences at which groups begin and end
     if len(biography["facts"]) > 1 and len(sentences) >= _FEWEST_GROUPS:
         number = rng.randint(_FEWEST_GROUPS, min(_MOST_GROUPS, len(sentences)))
         cuts[1:1] = sorted(rng.sample(range(1, len(sentences)), number - 1))

@@ -27,7 +27,7 @@ class Locales(DataFile):
 
 _LOCALES = read("biographies/locales.yaml", Locales).locales
 LOCALES: tuple[str, ...] = tuple(_LOCALES)
-_SECOND_GIVEN_NAME = 0.12
+_SECOND_GIVEN_NAME = 0.12  # share of people who have one
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ def normalised(name: str) -> str:
 
 def split_of(name: str) -> str:
     """The split that a name belongs to, one of :data:`SPLITS`."""
+    # A hash of the name, as a number from 0 to 99, falls into one of the splits' ranges.
     digest = hashlib.sha256(normalised(name).encode()).digest()
     hundredth = int.from_bytes(digest[:8], "big") % 100
     ends = list(accumulate(SPLIT_SHARES.values()))
@@ -70,6 +71,7 @@ def draw_person(rng: random.Random) -> Person:
     """Draw a person of any split; the name has neither full stop nor comma, so that it never ends a sentence."""
     weights = [weight for weight, *_ in _LOCALES.values()]
     (locale,) = rng.choices(LOCALES, weights=weights)
+    # ``joints`` are the strings that may join two surnames.
     _, p_second_surname, joints = _LOCALES[locale]
     source = faker(locale)
     source.random = rng

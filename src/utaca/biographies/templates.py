@@ -14,9 +14,11 @@ from utaca.data_files import DataFile, Entries, Pair, Sentence, read, slots
 
 Fact = tuple[str, str]
 
+# Sentences of a biography, unless its facts need more.
 _SHORTEST = 8
 _LONGEST = 16
 
+# Slots that mention the person, by the name or by a pronoun; those with a capital begin a sentence.
 _MENTIONS = "Subject Possessive name possessive_name he him his"
 
 
@@ -48,8 +50,10 @@ _NAMED = 0.4
 """How often a sentence that may begin with a pronoun has a name."""
 _BY_SURNAME = 0.25
 """How often a name is the surname."""
+# The kind of value, a key of ``forms``, by attribute; and the notations in which dates are drawn.
 _KINDS = {"birth date": "date", "company": "firm"}
 _NOTATIONS = ("%Y-%m-%d", "%m/%d/%Y", "%B %d, %Y", "%d %b, %Y", "%d %B %Y")
+# The places of attributes in a life, and that of all other attributes.
 _ORDER = {"birth date": 0, "birth place": 1, "university": 2, "major": 3, "company": 5, "work place": 6}
 _OTHERS_PLACE = 4
 
@@ -77,8 +81,8 @@ def write(person: str, facts: Sequence[Fact], varied: bool = True) -> list[str]:
         wordings.insert(place, (filler, {}))
     pronouns = _pronouns(person, rng)
     sentences = []
-    for place, (template, values) in enumerate(wordings):
-        is_first = place == 0
+    for number, (template, values) in enumerate(wordings):
+        is_first = number == 0
         named = is_first or rng.random() < _NAMED
         mention = surname if not is_first and varying.random() < _BY_SURNAME else person
         sentences.append(_sentence(template, values, mention, pronouns, first=is_first, named=named))
@@ -147,6 +151,7 @@ def _surname(person: str, facts: Sequence[Fact]) -> str:
 
 
 def _folded_words(text: str) -> set[str]:
+    """The words of a text without regard to case."""
     return {word.casefold() for word in re.findall(r"\w+", text)}
 
 
@@ -167,6 +172,7 @@ def _sentence(
     Slots that may have a name or a pronoun get the name ``person`` if ``named``, else a pronoun. The ``first`` sentence
     of a biography has the name in any case.
     """
+    # A first sentence without a slot that gets the name has it in place of its first possessive pronoun.
     possessive = f"{person}'" if person.endswith("s") else f"{person}'s"
     if first and not any(field in template for field in ("{Subject}", "{Possessive}", "{name}")):
         template = template.replace("{his}", "{possessive_name}", 1)

@@ -171,7 +171,8 @@ class Detector(nn.Module):
     def probabilities(self, logits: Tensor) -> Tensor:
         """Convert ``logits`` [..., C] to probabilities [..., 3]; of two classes, "uncertain" counts as hallucinated.
 
-        The probabilities of an evidential detector are the means of its Dirichlet distribution.
+        The probability of unknown is then 0. The probabilities of an evidential detector are the means of its Dirichlet
+        distribution.
         """
         if self.settings.kind == "evidential":
             alpha = concentration(logits)

@@ -38,6 +38,7 @@ _FORMS = {
     "top_p": ("top_p", ""),
     "seed": ("seed", ""),
 }
+# How a refusal may name a parameter; any other parameter is named as it is.
 _NAMES = {
     "response_format": r"response[_ ]?format|json[_ ]schema|json[_ ]object|structured[_ ]outputs?",
     "max_tokens": r"max[_ ]?(completion[_ ]?)?tokens",
@@ -48,7 +49,7 @@ _VALUE = re.compile(
     r"(?is)(?!.*(unsupported|not supported|deprecated))"
     r".*(too (large|long|high|big|many)|at (most|least)|exceed|maximum|context (length|window)|less than|between|range)"
 )
-_SHOWN_MODELS = 5
+_SHOWN_MODELS = 5  # most names that a message lists
 
 Forms = Mapping[str, str]
 """The form in which each parameter is sent, by the parameter's name."""

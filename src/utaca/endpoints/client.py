@@ -95,9 +95,10 @@ def ask(endpoint: EndpointSettings, requests: Sequence[Request], *, store: Path 
 
     A request is not sent if ``store`` (path of a file or URL of a database) has the answer. New answers are stored as
     they arrive; identical requests are sent once. ``description`` is the label of the progress bar and of log lines.
-    Kinds of failure are "shape", "check", "truncated", "refused",
-    "empty", "reasoning" (without an answer after it), "timeout", "unreachable", "protocol" (the body has no completion)
-    and "http NNN".
+
+    Kinds of failure are, of an answer: "shape" (not of the type asked for), "check" (:attr:`Request.check` finds a
+    fault), "truncated" (at the token limit), "refused", "empty", "reasoning" (without an answer after it); if no answer
+    came: "timeout", "unreachable", "protocol" (the body has no completion) and "http NNN" (the status).
 
     Raises:
         UserError: more than the share ``endpoint.max_failed`` of the requests failed (raised as soon as that is
@@ -129,10 +130,10 @@ class _Exchange:
     def __init__(self, request: Request, endpoint: EndpointSettings) -> None:
         self.request = request
         self.outcome: pydantic.BaseModel | Failure | None = None
-        self.n_late = 0
+        self.n_late = 0  # time-outs so far
         self._endpoint = endpoint
         self._answers: list[dict[str, Any]] = []
-        self._n_misses = 0
+        self._n_misses = 0  # requests without an answer
         self._put(request.messages)
 
     def _put(self, messages: Messages) -> None:
@@ -231,6 +232,7 @@ class _Session:
                 for _ in range(min(self._endpoint.concurrency, len(exchanges))):
                     tasks.create_task(self._work(server, waiting, bar))
         except ExceptionGroup as faults:
+            # The first error ended the other workers, so it is the one to report.
             raise faults.exceptions[0] from None
 
     async def _work(self, server: ChatServer, waiting: Iterator[_Exchange], bar: tqdm) -> None:

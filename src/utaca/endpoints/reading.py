@@ -45,6 +45,7 @@ def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
         return 0, 0
 
     def count(name: str) -> int:
+        # What is no whole number, or larger than any answer, is the server's mistake.
         reported = usage.get(name)
         return reported if isinstance(reported, int) and 0 <= reported < 2**53 else 0
 
@@ -63,6 +64,7 @@ def read(
     content = message.get("content")
     parts = content if isinstance(content, list) else [content]
     objects = [part for part in parts if isinstance(part, Mapping)]
+    # A server may put a refusal under a key of the message or of a part.
     refusals = [part.get("refusal") for part in (message, *objects)]
     refusal = " ".join(str(words) for words in refusals if words)
     whole = "".join(map(_text, parts))
@@ -127,7 +129,7 @@ def without_reasoning(text: str) -> str:
     """
     text = text.strip().strip("\ufeff")
     objects = list(_objects(text))
-    if objects == [(0, len(text))]:
+    if objects == [(0, len(text))]:  # the whole text is one JSON object, and any marks are in it
         return text
     # Where the answer begins and ends; None: at the end of the text.
     begin = 0
@@ -136,6 +138,8 @@ def without_reasoning(text: str) -> str:
         # A mark inside a JSON object is quoted by the answer and delimits no reasoning.
         if any(first <= mark.start() < last for first, last in objects):
             continue
+        # These end reasoning: </think> and the like, the beginning of the channel "final", and <channel|>. All other
+        # marks begin it.
         name = mark[0].strip("<>|[]◁▷ \n").lower()
         if name.startswith(("/", "end")) or name.endswith("final") or name == "channel":
             begin = mark.end()

@@ -26,7 +26,8 @@ T = TypeVar("T")
 
 PATIENCE_SECONDS = 60.0
 """Seconds that the store waits for a busy file, or for a lost database server to come back."""
-_ROWS_AT_ONCE = 500
+_ROWS_AT_ONCE = 500  # of an export, in memory
+# Types of network file systems, as the system's table of mounts names them.
 _NETWORK = re.compile(r"(fuse\.)?(afs|beegfs|ceph|cifs|glusterfs|gpfs|juicefs|lustre|nfs4?|rclone|smb\w+|sshfs|wekafs)")
 # The digest identifies an answer; rowid gives the order of arrival.
 _ANSWERS = sa.Table(
@@ -257,7 +258,10 @@ class AnswerStore:
 
 
 def _file_engine(path: Path) -> sa.Engine:
-    """The engine of an SQLite file; makes the file's folder. Raises :class:`UserError` if that cannot be made."""
+    """The engine of an SQLite file; makes the file's folder.
+
+    Raises :class:`UserError` if the folder cannot be made, or is on a network file system.
+    """
     _check_local(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -266,6 +270,7 @@ def _file_engine(path: Path) -> sa.Engine:
     url = sa.URL.create("sqlite", database=str(path.absolute()))
     timeout = {"timeout": PATIENCE_SECONDS}
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True, connect_args=timeout)
+    # In write-ahead mode, NORMAL keeps all committed answers of a killed process, without a wait for the disk at each.
     sa.event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous = NORMAL"))
     return engine
 

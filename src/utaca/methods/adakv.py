@@ -44,6 +44,7 @@ class AdaKV(SnapKV):
             votes = votes.scatter(1, safe, torch.inf)
         # How many of the layer's best votes are each head's.
         best_of_layer = best(votes.reshape(1, -1), even * n_heads)[0]
+        # ``best`` ranks the votes of all heads in one row; dividing by a head's number of votes gives the head.
         counts = torch.bincount(best_of_layer // n_candidates, minlength=n_heads).double()
         if self.safeguard == "mixed":
             counts = (counts * (1 - self.floor) + even * self.floor).round()

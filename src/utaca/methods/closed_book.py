@@ -18,6 +18,7 @@ class ClosedBook(FullAttention):
 
     @property
     def reading(self) -> Hashable:
+        """Not that of the base class: no other method reads a document by leaving it out."""
         return self.name
 
     def tokens(self, reader: Reader, document: str | Tensor, room: int) -> tuple[Tensor, int]:

@@ -34,12 +34,13 @@ class Propagating(Compressed):
         super().__init__(reading, repeated, room)
         self.full = len(reading.layers)
         self.hidden = reading.hidden
+        # Empty in the deeper layers, whose pairs are all in ``kept``.
         self.later += [self.later[0]] * (self.reader.shape[0] - self.full)
         self.reached = torch.arange(0)
 
     def advance(self, tokens: Tensor) -> Tensor:
         """As in the base class; while the prompt passes, only the ``reached`` tokens go on to the deeper layers."""
-        if self.kept:
+        if self.kept:  # the prompt has passed
             return super().advance(tokens)
         self.attended = []
         of_prompt = self.reader.through(slice(self.full), self.reader.embed(tokens), self)
@@ -67,7 +68,7 @@ class Propagating(Compressed):
         """As in the base class, in a full layer; in a deeper one, attend to the ``reached`` or to the kept tokens."""
         if layer < self.full:
             return super().attend(layer, query, key, value, scaling)
-        is_prompt = layer == len(self.kept)
+        is_prompt = layer == len(self.kept)  # the layer has kept nothing yet
         positions = self.reached if is_prompt else range(self.length, self.length + 1)
         rotate = self.reader.rotary.at(positions, key.dtype)
         query = rotate(query)
@@ -126,6 +127,7 @@ class FastKV(SnapKV):
 
     @property
     def reading(self) -> Hashable:
+        """The settings that say how many layers a document passes when it is read."""
         return self.name, self.tsp_layer, self.depth
 
     @torch.inference_mode()

@@ -42,12 +42,12 @@ class _Frequencies(MethodState):
                 kept = self._compressed(kept)
             end = min(start + size - len(kept), len(passing))
             kept = kept.then(passing[start:end])
-            new = end - start
+            n_new = end - start
             n = len(kept)
             rotated = Pairs(rotary(kept.keys, range(n)), kept.values)
-            rotated_query = rotary(query[:, :, start:end], range(n - new, n))
-            own = rotated[n - new :].under(rotated_query, causal=True)
-            outputs.append(attention([rotated[: n - new].under(rotated_query), own], scaling)[0])
+            rotated_query = rotary(query[:, :, start:end], range(n - n_new, n))
+            own = rotated[n - n_new :].under(rotated_query, causal=True)
+            outputs.append(attention([rotated[: n - n_new].under(rotated_query), own], scaling)[0])
             start = end
         self.kept[layer] = kept
         self.attended.append(len(kept))
@@ -103,6 +103,7 @@ class FreqKV(StreamingMethod):
         return self.sink + round((self.budget - self.sink) / self.ratio)
 
     def nominal(self, state: MethodState) -> float:
+        """Entries that the cache has now, the same in all layers."""
         return len(state.kept[0])
 
 
@@ -116,7 +117,7 @@ def lowest(n: int, m: int) -> Tensor:
 
 
 def _cosines(n: int, m: int) -> Tensor:
-    """The first ``m`` rows of the orthonormal DCT-II of length ``n``."""
+    """The first ``m`` rows of the orthonormal DCT-II of length ``n``: [m, n], of which row i is the i-th frequency."""
     odd = 2 * torch.arange(n, dtype=torch.float64) + 1
     rows = torch.cos(math.pi / (2 * n) * torch.arange(m, dtype=torch.float64)[:, None] * odd) * math.sqrt(2 / n)
     rows[0] /= math.sqrt(2)

@@ -32,4 +32,5 @@ class FullAttention(DenseMethod):
         self.require(self.budget == 0, "it attends to everything and takes no budget; leave budget out")
 
     def nominal(self, state: MethodState) -> float:
+        """All tokens so far, since there is no budget."""
         return state.length

@@ -24,11 +24,11 @@ class HeavyHitters(MethodState):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attend to the cache and the pass's own tokens, then evict; see :class:`utaca.readers.attention.Attending`."""
-        new = query.shape[2]
+        n_new = query.shape[2]
         kv_heads = key.shape[1]
         rotary = self.reader.rotary
         pairs = Pairs(key, value)
-        tokens = torch.arange(self.length, self.length + new, device=key.device).expand(kv_heads, -1)
+        tokens = torch.arange(self.length, self.length + n_new, device=key.device).expand(kv_heads, -1)
         mass = torch.zeros(tokens.shape, device=key.device)
         if self.length:
             pairs = self.kept[layer].then(pairs)
@@ -38,13 +38,14 @@ class HeavyHitters(MethodState):
         rotary.reserve(n)
         # At positions that are indices in the cache.
         rotated = Pairs(rotary(pairs.keys, range(n)), pairs.values)
-        seen = causal_mask(new, n, key.device)
-        segments = [rotated.under(rotary(query, range(n - new, n)), seen)]
+        seen = causal_mask(n_new, n, key.device)
+        segments = [rotated.under(rotary(query, range(n - n_new, n)), seen)]
         weights = probabilities(segments, scaling)
         # Summed over the pass's queries, and over the query heads of each key-value head.
         mass = mass + weights[0].sum(1).unflatten(0, (kv_heads, -1)).sum(1)
         self.attended.append(n)
         if n > self.method.budget:
+            # ``best`` gives ascending indices, so the cache stays in the order of the text.
             n_earlier = n - self.method.recent
             recent = torch.arange(n_earlier, n, device=key.device)
             heavy = best(mass[:, :n_earlier], self.method.budget - self.method.recent)

@@ -47,10 +47,12 @@ class InfLLM(Method):
         return BLOCKS
 
     def bind(self, reading: BlockMemory) -> BlockMemory:
+        """The reading as it is: a block memory names no method."""
         return reading
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
         return {"budget": self.budget, "drafts": self.drafts}
 
     def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
+        """Read a document into block memory, which needs no ``room`` for question and answer beforehand."""
         return prefill(reader, document, budget=self.budget)

@@ -28,7 +28,7 @@ class _Blocks(Continuation):
         """Attend to everything in a prompt or a short context, else to the first, the latest and the best blocks."""
         m = self.method
         n = self.start + len(self.later[layer])
-        n_blocks = -(-n // m.block)
+        n_blocks = -(-n // m.block)  # the last one may not be full
         n_local = m.window // m.block
         n_chosen = (self.budget + m.window) // m.block
         if query.shape[2] > 1 or n < m.dense_below or n_blocks <= n_chosen:
@@ -43,7 +43,7 @@ class _Blocks(Continuation):
         self.blocks[layer] = best(scores, n_chosen)
         tokens = self.blocks[layer][..., None] * m.block + torch.arange(m.block, device=query.device)
         tokens = tokens.flatten(1)
-        # The last block, which is always chosen, may not be full yet.
+        # The last block is always chosen; what it lacks to a full one is marked -1.
         n_lacking = n_blocks * m.block - n
         self.attended.append(tokens.shape[1] - n_lacking)
         return self.attend_to(layer, query, tokens.where(tokens < n, -1), scaling)
@@ -52,7 +52,7 @@ class _Blocks(Continuation):
         """The kernels [1, G, kernels, D] that the first ``n`` tokens complete in a layer; missing ones are computed."""
         m = self.method
         n_known = self.kernels[layer].shape[2]
-        if n >= n_known * m.stride + m.kernel:
+        if n >= n_known * m.stride + m.kernel:  # the next kernel's last token is there
             keys = self.since(layer, n_known * m.stride).keys
             further = keys.unfold(2, m.kernel, m.stride).mean(-1, dtype=torch.float32).to(keys.dtype)
             self.kernels[layer] = torch.cat((self.kernels[layer], further), 2)
@@ -98,6 +98,7 @@ class InfLLMV2(DenseMethod):
         self.require(within, f"initial={self.initial} must be within the budget's {n_blocks} blocks")
 
     def nominal(self, state: MethodState) -> float:
+        """The budget in whole blocks, without the window."""
         return min(state.budget // self.block * self.block, state.length)
 
     def rank(self, shares: Tensor, n_blocks: int) -> Tensor:

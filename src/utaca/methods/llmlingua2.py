@@ -58,6 +58,7 @@ class LLMLingua2(DenseMethod):
 
     @property
     def reading(self) -> LLMLingua2:
+        """Not that of the base class: every setting changes which text is read."""
         return self
 
     def missing(self) -> str:
@@ -73,6 +74,7 @@ class LLMLingua2(DenseMethod):
         return "; ".join(f"needs {need}" for need in needs)
 
     def files(self) -> list[Path]:
+        """The classifier's files, if ``model`` is a folder."""
         return sorted(path for path in Path(self.model).glob("*") if path.is_file())
 
     def check(self, reader: Reader) -> None:
@@ -125,6 +127,7 @@ class LLMLingua2(DenseMethod):
         return compressed["compressed_prompt"]
 
     def nominal(self, state: Everything) -> float:
+        """The document's tokens that are left after compression."""
         return state.start
 
 

@@ -37,8 +37,9 @@ class _Filtered(Continuation):
             self.prompt = n
             return self.everything(layer, query, scaling)
         if layer in self.filters:
-            ranked = self.scores(layer, query)[:, : self.prompt].amax(0)
-            self.best = ranked.topk(self.count).indices
+            # A token's score is its largest over query heads.
+            scores = self.scores(layer, query)[:, : self.prompt].amax(0)
+            self.best = scores.topk(self.count).indices
         if layer not in self.sparse:
             return self.everything(layer, query, scaling)
         tokens = torch.cat((self.best, torch.arange(self.prompt, n, device=query.device)))
@@ -96,4 +97,5 @@ class OmniKV(DenseMethod):
         return set(range(layers)) - dense
 
     def nominal(self, state: _Filtered) -> float:
+        """The prompt's tokens that a sparse layer attends to, without the answer's."""
         return state.count

@@ -96,7 +96,7 @@ class SnapKV(DenseMethod):
         """
         window = query.shape[2]
         seen = causal_mask(window, keys.shape[2], query.device)
-        # The segment's values are not used.
+        # Only the weights are wanted: the keys stand in for the segment's values, which are not used.
         mass = probabilities([Segment(query, keys, keys, seen)], scaling)[0, ..., :-window].sum(1)
         if self.heads == "kv":
             mass = mass.unflatten(0, (keys.shape[1], -1)).mean(1)

@@ -26,7 +26,7 @@ class Voting(Continuation):
         self.reader.rotary.reserve(self.method.n_local + self.method.chunk)
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """As in the base class, chunk by chunk."""
+        """As in the base class, but ``chunk`` tokens at a time; each chunk selects anew what it attends to."""
         return torch.cat([super(Voting, self).advance(chunk) for chunk in tokens.split(self.method.chunk)])
 
     def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:
@@ -36,7 +36,7 @@ class Voting(Continuation):
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         """Attend to the tokens that the chunk's queries elect, at positions that count them from 0."""
         later = self.later[layer]
-        new = query.shape[2]
+        n_new = query.shape[2]
         tokens = self._elected(layer, query, self.start + len(later))
         self.chosen[layer] = tokens
         # They ascend, so those of the document come first; the chunk's own tokens are the last.
@@ -47,9 +47,9 @@ class Voting(Continuation):
         rotary = self.reader.rotary
         self.attended.append(k)
         rotated = Pairs(rotary(pairs.keys, range(k)), pairs.values)
-        query = rotary(query, range(k - new, k))
-        own = rotated[k - new :].under(query, causal=True)
-        return attention([rotated[: k - new].under(query), own], scaling)[0]
+        query = rotary(query, range(k - n_new, k))
+        own = rotated[k - n_new :].under(query, causal=True)
+        return attention([rotated[: k - n_new].under(query), own], scaling)[0]
 
     def _elected(self, layer: int, query: Tensor, n: int) -> Tensor:
         """Positions [k], ascending, of the tokens among the first ``n`` that the queries [1, H, T, D] attend to."""

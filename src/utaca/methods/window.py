@@ -27,24 +27,26 @@ class _Window(MethodState):
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attend to the first tokens and the window; see :class:`utaca.readers.attention.Attending`."""
-        new = query.shape[2]
+        n_new = query.shape[2]
         start = self.length
-        end = start + new
+        end = start + n_new
         pairs = Pairs(key, value)
         near = self.latest[layer].then(pairs) if start else pairs
         first = self.first[layer].then(pairs) if start else pairs
         first = first[: self.method.n_init]
         self.first[layer] = first
+        # One fewer than the window, which the next token belongs to as well.
         self.latest[layer] = near[max(0, len(near) - self.window + 1) :]
         rotary = self.reader.rotary
         rotary.reserve(max(len(near), self.method.budget))
         position = torch.arange(start, end, device=query.device)[:, None]
         # In the window, positions count from its start, which leaves distances as they are.
-        near_query = rotary(query, range(len(near) - new, len(near)))
+        near_query = rotary(query, range(len(near) - n_new, len(near)))
         near_pairs = Pairs(rotary(near.keys, range(len(near))), near.values)
         distance = position - torch.arange(end - len(near), end, device=query.device)
         sees_near = (distance >= 0) & (distance < self.window)
-        # The first tokens are seen here only once they have left the window; they then stand directly before it.
+        # The first tokens are seen here only once they have left the window; they then stand directly before it, and a
+        # query is at budget - 1 at most.
         first_query = rotary(query, position[:, 0].clamp(max=self.method.budget - 1))
         first_pairs = Pairs(rotary(first.keys, range(len(first))), first.values)
         sees_first = position - torch.arange(len(first), device=query.device) >= self.window

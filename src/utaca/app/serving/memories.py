@@ -88,11 +88,11 @@ class Memories:
         # The document with most tokens to copy, and their number.
         source = None
         start = 0
-        for stored in self._documents.values():
-            n_shared = self._shared(ids, stored, scored)
+        for candidate in self._documents.values():
+            n_shared = self._shared(ids, candidate, scored)
             if n_shared > start:
                 start = n_shared
-                source = stored
+                source = candidate
         self._make_room(size, source)
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])

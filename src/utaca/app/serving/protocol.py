@@ -43,6 +43,7 @@ MESSAGES = 4096
 """Most messages of a request, and most parts of a message."""
 _LONGEST = 1000
 """Most characters of an error's message, which may quote what a client sent: of a longer one, both ends are sent."""
+# Tags of the branches of unions, which the places in errors leave out (_fault); in brackets, unlike any key.
 _TEXT, _LIST, _TOKENS, _LISTS = _TAGS = "(text)", "(list)", "(tokens)", "(lists)"
 _BLANK_LINE = re.compile(r"(?:\r\n|\n|\r(?!\n))(?=[ \t]*(?:\r\n|\n|\r))")
 """The end of a line that a blank line follows, which may hold spaces and tabs."""
@@ -374,6 +375,7 @@ def _order(
     """
     wanted = request.utaca
     question = tuple(tokens[n_document:])
+    # A client must not make the server read any of its files; the one that the server was started with is allowed.
     if wanted.trigger and wanted.trigger.endswith(".safetensors") and wanted.trigger != defaults.trigger:
         raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
     max_tokens = request.max_completion_tokens or request.max_tokens
@@ -490,7 +492,7 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
 def _split_of_last(message: _Message) -> int:
     """Where the text of a conversation's last message is split, in characters; 0 or -1: all of it is the question."""
     *before, last = message.parts or [""]
-    if before:
+    if before:  # the last of several parts is the question
         return len(SEPARATOR.join(before))
     return _last_blank_line(last.rstrip())
 
@@ -532,6 +534,7 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
     only blank lines before that text count.
     """
     if isinstance(prompt, str):
+        # A prompt that begins with the token of a text's beginning gets no second one.
         has_opening = bool(reader.tokenizer.bos_token) and prompt.startswith(reader.tokenizer.bos_token)
         prompt = reader.tokenizer(whole_characters(prompt), add_special_tokens=not has_opening)["input_ids"]
     tokens = reader.document(prompt).tolist()
@@ -554,7 +557,8 @@ def _as_sent(places: Places, sent: Sequence[str]) -> Places:
     offsets = {message: _without_cr(text) for message, text in enumerate(sent) if "\r\n" in text}
     result = []
     for message, first, end in places:
-        if message in offsets:
+        if message in offsets:  # never of a token in no message, whose ``message`` is -1
+            # An end is the offset behind a place's last character.
             first = offsets[message][first]
             end = offsets[message][end - 1] + 1
         result.append((message, first, end))

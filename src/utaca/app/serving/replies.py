@@ -137,6 +137,7 @@ class Reply:
                     continue
                 choice = self._choice(number, [event], sent[number])
                 sent[number] += sum(len(token.text) for token in event.scored)
+                # A piece may have no text, as while a stop text may be beginning; it is sent only for what else it has.
                 if event.text or event.reason or choice["logprobs"] or "utaca" in choice:
                     if self._chat:
                         choice["delta"] = {"content": event.text} if event.text else {}
@@ -221,6 +222,8 @@ class Reply:
         If two tokens have the same text, the better one counts.
         """
         best: dict[str, float] = {}
+        # The best come first, so that the first of two with the same text counts. A prompt's first token, which has no
+        # log-probability, does not come here.
         for token_id, logprob in [*scored.best[: order.logprobs], (scored.token, scored.logprob or 0.0)]:
             best.setdefault(self._written(token_id), logprob)
         return best

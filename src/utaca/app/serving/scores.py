@@ -86,7 +86,7 @@ class Scores:
         The question's first token is scored at once, from the text's last hidden state.
         """
         scores = Scores(self._reader, torch.cat((self._tokens, question)), self.numbers)
-        scores.add(self._behind)
+        scores.add(self._behind)  # has one position left: that of the text's last token
         return scores
 
     def listed(self, texts: Sequence[str]) -> list[Scored]:

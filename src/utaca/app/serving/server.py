@@ -114,18 +114,23 @@ class Server(uvicorn.Server):
         # A path that a client makes up is no label of a metric: the number of labels would have no bound.
         is_known_path = error.status not in (404, MISDIRECTED) and not request.path_params
         self.metrics.requests.labels(request.scope["path"] if is_known_path else "", error.status).inc()
+        # 503: overloaded or ending; the client is to try again after a second.
         headers = error.headers | ({"Retry-After": "1"} if error.status == 503 else {})
         return JSONResponse(error.body, error.status, headers)
 
     async def page(self, _request: Request) -> Response:
-        # The rest of the content security policy is in the page's HTML.
+        """The page at /, on which a user asks in the browser."""
+        # No other site may show the page in a frame. This part of the content security policy must be in a header; the
+        # rest is in the page's HTML.
         return HTMLResponse(self.html, headers={"Content-Security-Policy": "frame-ancestors 'none'"})
 
     async def health(self, _request: Request) -> Response:
+        """Whether the worker runs: status 200, or 503 if it has ended."""
         alive = self.worker.is_alive()
         return JSONResponse({"status": "ok" if alive else "ended"}, 200 if alive else 503)
 
     async def show_metrics(self, _request: Request) -> Response:
+        """The metrics in the text form of Prometheus."""
         return PlainTextResponse(generate_latest(self.metrics.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def models(self, request: Request) -> Response:
@@ -143,6 +148,7 @@ class Server(uvicorn.Server):
         if not self.settings.api_key:
             return
         scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+        # The time that this comparison takes says nothing of the key.
         is_right = hmac.compare_digest(key.strip().encode(), self.settings.api_key.encode())
         if scheme.lower() != "bearer" or not is_right:
             sentence = "the API key is missing or wrong; send Authorization: Bearer KEY"
@@ -155,12 +161,14 @@ class Server(uvicorn.Server):
         wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
         reply = Reply(self.reader, self.worker, self.metrics, wanted, orders)
         if wanted.stream:
+            # X-Accel-Buffering: a proxy (nginx) is to pass on each event at once.
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
         else:
             whole = asyncio.ensure_future(reply.whole())
             # The body was received, so only the end of the connection can follow.
             client_left = asyncio.ensure_future(request.receive())
+            # If the client left, nobody gets the response; status 499 (nginx's for this case) is only counted.
             try:
                 await asyncio.wait([whole, client_left], return_when=asyncio.FIRST_COMPLETED)
                 response = JSONResponse(await whole) if whole.done() else Response(status_code=499)

@@ -57,7 +57,10 @@ class Piece:
 class Job:
     """An order that is being carried out; the worker's thread calls ``tell`` with every event of the job.
 
-    Jobs of one request have the same ``request``, any object.
+    Jobs of one request have the same ``request``, any object. ``cached`` is the number of the document's tokens that
+    were in memory already. If another thread sets ``cancelled``, the job ends at the next turn, without an event. While
+    the answer is under way, ``answer`` decodes it, ``stored`` is its document, ``scores`` are those of the prompt until
+    the prompt is sent (None if none are wanted), and ``text`` cuts it at stop texts.
     """
 
     order: Order
@@ -122,7 +125,7 @@ class Worker(threading.Thread):
     def close(self, grace_s: float) -> None:
         """Take no more jobs, give answers under way ``grace_s`` seconds to end, and end the thread."""
         self._deadline = time.monotonic() + grace_s
-        self._news.put(None)
+        self._news.put(None)  # wakes the thread
 
     def run(self) -> None:
         """Take turns until the worker is closed and no answer is left; then, or after an error, end all jobs."""
@@ -166,6 +169,7 @@ class Worker(threading.Thread):
         """Add newly submitted jobs to the waiting ones; wait for a new job if there is nothing else to do."""
         must_wait = self._deadline is None and not self._jobs
         if must_wait:
+            # The thread has time for it now.
             return_freed_memory()
         while must_wait or not self._news.empty():
             must_wait = False
@@ -203,6 +207,7 @@ class Worker(threading.Thread):
         if self._reading is None and unread:
             job = unread[0]
             with self._guarded(job):
+                # It may have no room while answers need other documents: then it waits for a later turn.
                 if begun := self.memories.begin(job.order.document, scored=job.order.scored):
                     self._waiting.remove(job)
                     stored, passes, job.cached = begun
@@ -215,8 +220,10 @@ class Worker(threading.Thread):
         job, stored, passes = self._reading
         total = len(job.order.document)
         with self._guarded(job):
+            # No pass is left if the document was read in an earlier turn, or was copied as a whole.
             done = next(passes, total)
             job.tell(Progress(done, total))
+            # If as many answers as may be are under way, the document waits here, and no other is read.
             if done == total and len(self._answering) < self._parallel:
                 self._reading = None
                 self.memories.keep(job.order.key, stored)

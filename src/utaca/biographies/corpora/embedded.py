@@ -154,6 +154,7 @@ class _Prose:
     # Each method below draws the text of a slot, or a part of it.
 
     def _surname(self) -> str:
+        """An invented surname of two or three parts."""
         rng = self.rng
         middle = rng.choice(self.words.surname_middles) if rng.random() < 0.4 else ""
         return rng.choice(self.words.surname_starts) + middle + rng.choice(self.words.surname_ends)
@@ -178,14 +179,17 @@ class _Prose:
         return self.rng.choice(self.places) if self.rng.random() < 0.5 else self._place()
 
     def _adjective(self) -> str:
+        """An adjective of the topic's domain, or one that all domains share."""
         of_domain = self.rng.random() < 0.6
         return self.rng.choice(self.domain["adjective"] if of_domain else self.words.adjectives)
 
     def _year(self) -> str:
+        """A year; three in five are of modern times."""
         is_early = self.rng.random() < 0.4
         return str(self.rng.randint(1100, 1999) if is_early else self.rng.randint(1780, 2015))
 
     def _large_number(self) -> str:
+        """A number of four to six digits, above a round one by less than a thousand."""
         digit = self.rng.randint(1, 9)
         magnitude = self.rng.randint(3, 5)
         return f"{digit * 10**magnitude + self.rng.randint(1, 999):,}"
@@ -293,7 +297,7 @@ class _Prose:
             text = self.sentence("person" if rng.random() < share else "middle")
             n_words = len(text.split())
             if length + n_words > 160:
-                continue
+                continue  # draw another, shorter sentence
             sentences.append(text)
             length += n_words
         if closing:

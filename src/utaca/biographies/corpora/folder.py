@@ -50,10 +50,10 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
             f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
             "paragraphs are separated by blank lines"
         )
-    short = len(candidates) - len(rows)
-    if short:
+    n_short = len(candidates) - len(rows)
+    if n_short:
         omission = "%s: %d of %d texts have no paragraph of %d characters and are left out"
-        _log.warning(omission, path, short, len(candidates), MINIMUM_CHARACTERS)
+        _log.warning(omission, path, n_short, len(candidates), MINIMUM_CHARACTERS)
     return rows
 
 

@@ -116,6 +116,7 @@ def _answer(api: str, title: str) -> Any:
             if status not in (429, 500, 502, 503, 504) or attempt == _ATTEMPTS:
                 break
             retry_after = error.response.headers.get("Retry-After", "")
+            # The header may hold a date in place of seconds, or be missing: then the wait doubles with each attempt.
             wait = float(retry_after) if retry_after.isdigit() else INTERVAL_S * 2**attempt
             time.sleep(min(wait, _LONGEST_WAIT_S))
         except (httpx2.HTTPError, ValueError) as error:

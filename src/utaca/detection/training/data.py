@@ -155,6 +155,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
             f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
         )
     order, keyed = _sorted(trajectories, "trajectories")
+    # 1 if the expanded pass gives another token, 0 if it gives the same, -1 if there was no such pass.
     needed = pc.cast(pc.not_equal(trajectories["token"], trajectories["expanded_token"]), pa.int8())
     needed = pc.fill_null(needed, -1).to_numpy()[order]
     if settings.label == "judged":
@@ -318,7 +319,7 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     place = np.empty_like(order)  # of each row of the column, in the result
     place[order] = np.arange(len(order), dtype=order.dtype)
     rows = np.zeros((len(order) + 1, size), pa.array([], column.type.value_type).to_numpy().dtype)
-    done = 0
+    done = 0  # rows of the column so far
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy(zero_copy_only=False)
         rows[place[done : done + len(chunk)]] = values.reshape(-1, size)

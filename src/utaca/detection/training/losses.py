@@ -62,4 +62,5 @@ def _targets(label: torch.Tensor, classes: int) -> torch.Tensor:
 def _weighted(loss: torch.Tensor, label: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Mean [...] of ``loss`` [..., M], each token weighted by its label; zero without labels."""
     weight = weights[label.clamp_min(0)] * (label >= 0)
+    # The clamp makes 0 / 0 of a batch without labels 0, and not NaN.
     return (weight * loss).sum(-1) / weight.sum(-1).clamp_min(torch.finfo(weight.dtype).tiny)

@@ -201,11 +201,12 @@ class Noise:
     """
 
     def __init__(self, generators: Sequence[torch.Generator], valid: Tensor, width: int) -> None:
-        # Sixteen random bits per element, [S, M, width], so that a draw of 64 bits serves four elements.
+        # Sixteen random bits per element, [S, M, width], so that a draw of 64 bits serves four elements. Padding keeps
+        # the least number, which is dropped at every rate.
         self._drawn = torch.full((*valid.shape, width), _LEAST, dtype=torch.int16)
         for of_network, is_valid, generator in zip(self._drawn, valid, generators, strict=True):
             n_elements = int(is_valid.sum()) * width
-            n_draws = -(-n_elements // 4)
+            n_draws = -(-n_elements // 4)  # rounded up
             drawn = torch.empty(n_draws, dtype=torch.int64).random_(-(2**63), None, generator=generator)
             of_network[is_valid] = drawn.view(torch.int16)[:n_elements].view(-1, width)
         self._used = 0  # columns that earlier calls took

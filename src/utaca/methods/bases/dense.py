@@ -30,6 +30,7 @@ class DenseMethod(Method):
 
     @property
     def reading(self) -> Hashable:
+        """The same for all of these methods: full attention depends on none of their settings."""
         return "dense"
 
     @torch.inference_mode()
@@ -130,6 +131,7 @@ class Continuation(MethodState):
         in_later = in_later.scatter(1, (tokens - self.start + 1).clamp(min=0), True)[:, 1:]
         # Masks for each query head; several share a row of ``tokens``.
         heads_per_row = query.shape[1] // len(tokens)
+        # [H, 1, k] and [H, 1, len(later)]: the chosen keys of the document are gathered, those of ``later`` are masked.
         sees_document = in_document.repeat_interleave(heads_per_row, 0)[:, None]
         sees_later = in_later.repeat_interleave(heads_per_row, 0)[:, None]
         chosen = document.at(tokens.clamp(0, self.start - 1))

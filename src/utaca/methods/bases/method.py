@@ -65,7 +65,11 @@ class Pairs:
 
 @dataclass
 class MethodReading:
-    """A document that ``method`` has read: its ``tokens`` [N] that are left after ``dropped`` tokens were cut."""
+    """A document that ``method`` has read: its ``tokens`` [N] that are left after ``dropped`` tokens were cut.
+
+    The other attributes are those of :class:`utaca.decoding.options.Reading`: budgets count tokens (``block_size`` 1),
+    and no two steps share a pass (``chains``).
+    """
 
     reader: Reader
     tokens: Tensor
@@ -80,6 +84,7 @@ class MethodReading:
 
     @property
     def adjustable(self) -> bool:
+        """Whether the budget may change from step to step."""
         return self.method.adjustable
 
     @property
@@ -99,6 +104,7 @@ class MethodReading:
         repeated = min(max(0, method.observation - len(prompt)), len(self))
         state = method.state(self, repeated, repeated + len(prompt) + new)
         passing = torch.cat((self.tokens[len(self) - repeated :], prompt))
+        # The prompt's last token is then the first step's, and passes under the budget of that step.
         if method.last_alone and len(passing) > 1:
             return state, [(passing[:-1], method.budget)], passing[-1:]
         return state, [], passing
@@ -140,6 +146,7 @@ class MethodState(ABC):
         return hidden
 
     def plan(self, tokens: Tensor, budget: int) -> MethodStep:
+        """A step, not yet run, that passes ``tokens`` [T] under a ``budget``."""
         return MethodStep(self, tokens, budget)
 
     @staticmethod
@@ -170,6 +177,7 @@ class MethodState(ABC):
                 step.row = 0
 
     def commit(self, step: MethodStep) -> None:
+        """Become the state that a step, which has run, leads to."""
         vars(self).update(vars(step.after))
 
     @abstractmethod
@@ -184,10 +192,12 @@ class MethodStep(Step):
 
     @property
     def k(self) -> int:
+        """Nominal tokens of the pass (:meth:`Method.nominal`)."""
         return round(self.after.method.nominal(self.after))
 
     @property
     def attended(self) -> float:
+        """Keys that the last token attended to, a mean over heads and layers."""
         return sum(self.after.attended) / len(self.after.attended)
 
 
