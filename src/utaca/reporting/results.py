@@ -381,6 +381,7 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
     for name in by_document:
         sums[name] = by_document[name].to_numpy(dtype=np.float64)
     sums["documents"] = np.ones(len(answered))
+    # 0 for an answer that ran out of memory or was incoherent, which CAS of whole answers leaves out; else 1.
     whole = 1 - sums["memory"] - sums["incoherent"]
     sums["cas_whole"] = sums["cas"] * whole
     sums["judged_whole"] = sums["judged"] * whole
@@ -420,6 +421,7 @@ class Curve:
         """
         of_point = point.resampled(tokens, self.draws)
         point_tokens = np.append(of_point.value, of_point.resamples)
+        # For the figure and then for each resample: the point's tokens, and tokens and CAS of the curve's points.
         columns = zip(point_tokens, self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(at, curve_tokens, curve_cas) for at, curve_tokens, curve_cas in columns])
         return Resampled(float(cas[0]), cas[1:])
@@ -438,6 +440,7 @@ def _stacked(points: Sequence[PointResult], measure: Measure, draws: Draws) -> n
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:
     """CAS at ``at`` tokens on the curve through the points whose coordinates are ``tokens`` and ``cas`` [points]."""
     order = np.argsort(tokens, kind="stable")
+    # At least 1, because a point may select no token.
     log_at = np.log2(np.maximum(at, 1))
     log_tokens = np.log2(np.maximum(tokens[order], 1))
     return np.interp(log_at, log_tokens, cas[order]).item()

@@ -347,6 +347,7 @@ def _differences(judged: pd.DataFrame, points: Mapping[str, Row]) -> dict[str, f
 
     The mean is first over the attributes of a point, then over the ``points`` of a method.
     """
+    # Column "method" below holds decoders, of which "utaca" and "infllm" are compared, both in block memory.
     decoders = {label: of_answer(row).decoder for label, row in points.items()}
     decoder = judged["point"].map(decoders).rename("method")
     by_point = judged.groupby(["document", decoder, "point"])["cas"].mean()
@@ -367,7 +368,7 @@ def _overview_table(
     place = {name: number for number, name in enumerate(split.documents)}
 
     def cell(judged: pd.DataFrame | None) -> list[Any]:
-        """The cell over these scores."""
+        """The cell over these scores; None stands for no scores at all."""
         if judged is None:
             return [None, ""]
         mean = _rounded(judged["cas"].mean())
@@ -375,7 +376,7 @@ def _overview_table(
         if on_page.empty:
             return [mean, ""]
         on_page = on_page.assign(place=on_page["document"].map(place))
-        # Failed judgements are sorted last.
+        # The lowest CAS, and of equals the first by the page's order; failed judgements (NaN) are sorted last.
         worst = on_page.sort_values(["cas", "place"], kind="stable").iloc[0]
         document, point, attribute = worst["document"], worst["point"], worst["attribute"]
         step = first_steps.get((document, point, attribute), 0)
@@ -437,6 +438,7 @@ def _document(
             selected_blocks.update(*row["selected"])
     facts = []
     for fact in document["facts"]:
+        # (0, 0) if the document does not have the value as it is written, which then has no blocks.
         start, end = source(document, fact["value"]) or (0, 0)
         blocks = _covered(start, end, starts, layout, n_blocks) if end else ()
         facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
@@ -491,6 +493,7 @@ def _covered(start: int, end: int, starts: Sequence[int], layout: Layout, n_bloc
 
     ``starts`` are the character offsets at which the document's tokens start.
     """
+    # The first and the last of these tokens, counted from the first token of block 0, which follows the initial tokens.
     first = max(0, bisect_right(starts, start) - 1 - layout.n_init)
     last = bisect_left(starts, end) - 1 - layout.n_init
     return range(first // layout.block_size, min(n_blocks, last // layout.block_size + 1))
@@ -516,6 +519,7 @@ def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list
 
     ``biography`` are the spans of the text that belong to the biography.
     """
+    # Every second segment, from the second on, is biography; padding between two of its spans may be empty.
     cuts = [start]
     for span in sorted(biography, key=lambda span: span["start"]):
         if span["start"] < end and span["end"] > start:
@@ -588,6 +592,7 @@ def _steps_of_attributes(steps: Sequence[Row], person: str, attributes: Sequence
     # Where the text of each step ends in the answer's text.
     ends = list(accumulate(map(len, texts)))
     steps_of_attributes: dict[str, list[int]] = {}
+    # Without attributes, nothing was asked that the answer could be aligned with.
     parts = align("".join(texts), person, attributes).parts if attributes else ()
     for part in parts:
         steps_of_part = []

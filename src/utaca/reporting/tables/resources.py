@@ -63,7 +63,7 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
         # The budget of the second pass, 0 if that is K_max.
         second_budget = triggers[by_oracle.index].map(lambda trigger: trigger.value or 0)
         steps = steps.merge(by_oracle.assign(second_budget=second_budget), on=["document", "point"])
-        # The passes that the sum of tokens and rollbacks above does not have.
+        # The passes that are not yet in `n_generated`, which has one for each token and one more for each rollback.
         below_k_max = steps["k"] < steps["budget"]
         has_second = steps["k"] != steps["second_budget"]
         accepted_twice = below_k_max & has_second & ~steps["rolled_back"]
@@ -92,7 +92,7 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
 def _measured(folder: Path) -> pd.DataFrame:
     """What Snakemake measured of a run's jobs: a row for each rule, from the benchmark files in ``folder``."""
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
-    # The file of a job that ends just now, or that was killed, may be empty.
+    # A benchmark file is empty while its job is just ending, or if the job was killed.
     written = [path for path in folder.rglob("*.tsv") if path.stat().st_size]
     for path in sorted(written):
         stage = path.relative_to(folder).parts[0].removesuffix(".tsv")
@@ -107,7 +107,7 @@ def _measured(folder: Path) -> pd.DataFrame:
         cpu_s=("cpu_time", "sum"),
         peak_gib=("max_rss", "max"),
     )
-    frame["peak_gib"] /= 2**10
+    frame["peak_gib"] /= 2**10  # from MiB
     return frame
 
 
@@ -123,5 +123,8 @@ def _tokens(files: Files) -> dict[str, tuple[int, int]]:
 
 
 def _total(column: pd.Series) -> float:
-    """The total of a column over all stages: the sum, or the largest value where a sum means nothing."""
+    """The total of a column over all stages: the sum, or for columns of :data:`_LARGEST` the largest value.
+
+    The sum of a column without any figure is NaN, and not 0.
+    """
     return column.max() if column.name in _LARGEST else column.sum(min_count=1)
