@@ -202,6 +202,7 @@ class _Aligner:
                 position = sentence.start
                 break
             position = self._take_sentence(sentence, is_last=number == len(pattern) - 1)
+        # An answer that was cut off within the opening of the next sentence: these are template tokens, and no value.
         rest = self._answer[position:].lstrip()
         is_cut_opening = self._turn is not None and _opening(self._turn, self._person).startswith(rest)
         if not is_cut_opening:

@@ -158,6 +158,7 @@ def _label_template(
     end.settle(int(alignment.complete), TEMPLATE, reason)
     factual: dict[Stretch, list[Unit]] = {}
     for unit in units:
+        # A unit that overlaps two parts belongs to the first.
         overlapping = [part for part in alignment.parts if unit.start < part.end and part.start < unit.end]
         if overlapping:
             factual.setdefault(overlapping[0], []).append(unit)
@@ -194,7 +195,10 @@ def _table_of(answers: Answers) -> pa.Table:
 
 
 def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
-    """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none)."""
+    """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none).
+
+    Tokens without text at the end of the text join the last unit; if no token has text, they are one unit without text.
+    """
     has_end_token = tokens[-1]["finish"] == "eos"
     n_of_text = len(tokens) - has_end_token
     units: list[Unit] = []

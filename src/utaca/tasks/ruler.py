@@ -105,6 +105,7 @@ class _Sample:
         """The prompt up to the question, with ``count`` documents: the gold ones, then near ones, then far ones."""
         distractors = count - len(self.gold)
         if count >= self.most:
+            # All there are: the official code then shuffles the whole file's sorted list.
             documents = sorted([*self.gold, *self.near, *self.far])
         elif distractors > len(self.near):
             documents = [*self.gold, *self.near, *self.far[: distractors - len(self.near)]]
@@ -363,6 +364,7 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
     # A document has at least one token, so that ``room`` limits the number of documents.
     low = sample.least
     high = max(sample.least, min(sample.most, room)) + 1
+    # `low` documents fit (or are the least), `high` ones do not.
     while high - low > 1:
         middle = (low + high) // 2
         if len(prompts.document(sample.text(middle))) <= room:
@@ -386,14 +388,20 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 
 
 def _holds(text: str, references: Sequence[str]) -> bool:
-    """Whether a text contains one of the answers ``references``, letter case aside; yes and no are not searched for."""
+    """Whether a text contains one of the answers ``references``, letter case aside.
+
+    Yes and no are not searched for: as parts of other words they are in almost any text.
+    """
     text = text.lower()
     searched = {reference.lower() for reference in references} - {"yes", "no"}
     return any(reference in text for reference in searched)
 
 
 def _before(text: str, references: Sequence[str]) -> str:
-    """What partial evidence keeps of a SQuAD paragraph: the part before the first answer, as :class:`QA1` says."""
+    """What partial evidence keeps of a SQuAD paragraph: the part before the first answer, as :class:`QA1` says.
+
+    "" if the paragraph begins with an answer, or has none of them.
+    """
     matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
     start = min([match.start() for match in matches if match], default=0)
     sentence_starts = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
@@ -411,9 +419,11 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         content = read_json(path, MEND)
     except UserError:
+        # Not one JSON value: a JSONL file, or `records` says what is wrong with it.
         yield from records(path, MEND)
         return
     if isinstance(content, dict):
+        # SQuAD has its articles under "data"; any other object is a JSONL file of a single line.
         content = content.get("data", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path} is no list of rows; {MEND}")

@@ -98,7 +98,7 @@ def dates(text: str) -> list[Date]:
 
 def _days_of(month: int) -> int:
     """The number of days that a month may have."""
-    _, days = monthrange(2000, month)
+    _, days = monthrange(2000, month)  # a leap year
     return days
 
 
@@ -130,6 +130,7 @@ def of_event(text: str, attribute: str) -> str:
     """The parts of a text that have a date and speak of an attribute's event, as birth; the whole text if none does."""
     # "$^" matches nothing: an attribute without an event.
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
+    # At commas, full stops and "and", but not within a date such as "December 29, 1880" or "29. December".
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     dating = [part for part in parts if event.search(part) and dates(in_figures(part))]
     return ". ".join(dating) or text
@@ -150,6 +151,7 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
         days |= dict.fromkeys(written, f"{day} {month_name[month]}")
     longest_first = sorted(days, key=len)[::-1]
     any_of = "|".join(re.escape(name) for name in longest_first).replace("'", "['’]?")
+    # "St" is also written "St." or "Saint"; a name such as "first day of" needs a year behind it.
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
     pattern = re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
     return pattern, {_key(name): day for name, day in days.items()}
@@ -170,6 +172,7 @@ def agreement(text: str, expected: Date) -> float:
     if not matches:
         return _partial(text, expected)
     if len(matches) > 1:
+        # "From May 1, 1980 to ...", or a dash before the second date: a range.
         before_second = text[: matches[1].span[0]]
         if re.search(r"\b(?:between|from)\b|\d\s*-\s*$", before_second, re.IGNORECASE):
             return 0.0

@@ -60,6 +60,7 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     text = ". ".join(claim for claim, _ in claims)
     share, reason = _agreement(text, reference, attribute, question)
     is_of_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
+    # A corrected text scores at most _MISSPELT, so that correcting a better one cannot help.
     corrected = names.corrected(text, reference) if is_of_words and share < _MISSPELT else text
     if corrected != text:
         share, reason = _agreement(corrected, reference, attribute, question)
@@ -119,8 +120,10 @@ def _by_character(text: str, reference: str, kind: str) -> float:
         with_signs = statements.pattern("dot").sub(".", with_signs)
         matches = set(_ADDRESSES[kind].findall(with_signs.lower()))
         wanted = set(_ADDRESSES[kind].findall(reference.lower()))
+        # Of an e-mail address, the part before the @ alone.
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
+        # The share of the stated addresses that are right.
         return len(matches & wanted) / max(len(matches), 1)
     if kind == "phone":
         scores = [_phone(phone[0], reference) for phone in _PHONE.finditer(text)]
@@ -149,9 +152,11 @@ def _phone(phone: str, reference: str) -> float:
     wanted, wanted_has_code = _digits(_EXTENSION.sub("", reference))
     if digits == wanted:
         return share
+    # The digits with a country's code, and those without it, from which a trunk zero is dropped abroad.
     international, national = (digits, wanted) if has_code else (wanted, digits)
     national = national.removeprefix("0")
     length_of_code = len(international) - len(national)
+    # Codes of countries have one to three digits.
     if has_code != wanted_has_code and international.endswith(national) and 1 <= length_of_code <= 3:
         return share
     is_end = wanted.endswith(digits) and len(digits) >= 6
@@ -230,6 +235,8 @@ class _Names:
         letters = reference.strip(" .").replace(".", "")
         windows: list[tuple[int, int]] = []
         for first in range(len(places)):
+            # The name may be written in one word less or more (Master Card), as one word (an initialism, say), or in as
+            # many words as the reference, an initialism, has letters.
             for length in {len(wanted) - 1, len(wanted), len(wanted) + 1, 1, len(letters)}:
                 if not 0 < length <= len(places) - first:
                     continue
@@ -357,6 +364,7 @@ class _Names:
             return 1.0, TOLD_APART[0]
         if self.kind == "university" and Counter(wanted) - Counter(stated) == Counter(["university"]):
             return 1.0, TOLD_APART[1]
+        # Of the names of these, only the first words stand for the whole, as "Goldman" for "Goldman Sachs".
         if self.kind in ("university", "company") and stated != wanted[: len(stated)]:
             return 0.0, "another value"
         return min(len(stated) / len(wanted), _PART), "part of the reference"

@@ -57,7 +57,9 @@ def clean(text: str, attribute: str) -> str:
             fields = {}
         text = str(fields.get(attribute, fields.get("answer", text)))
     for markup in _lines("markup"):
+        # A first group of the markup, if it has one, is its content, which stays; else the group behind it is empty.
         text = re.sub(rf"(?m:{markup})()", r"\1", text)
+    # Digits of other scripts as ASCII digits.
     text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return re.sub(r"[‐‑‒–—−]", "-", text).strip()
 
@@ -74,6 +76,7 @@ def about(question: str, attribute: str, text: str) -> str:
     person = subject[1] if subject else ""
     openings = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
     # A pattern sentence ends where the next one opens.
+    # (Without an opening, the one end is left over.)
     ends = [opening.start() for opening in openings[1:]] + [len(text)]
     for opening, end in zip(openings, ends, strict=False):
         is_attribute = names.fold(opening[1]) == names.fold(attribute)
@@ -87,7 +90,8 @@ def about(question: str, attribute: str, text: str) -> str:
         text = pattern("next fact").sub("", line[1]).strip()
     first_name = re.escape(person.split(" ")[0] or "$")
     for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{first_name}\b(?!['’]s)", text):
-        # A long sentence may speak of other people or times before it names the person.
+        # A long sentence may speak of other people or times before it names the person. The six characters are for a
+        # conjunction before the name, as "while", which speaks of another too.
         if pattern("aside").search(text[: named.start() + 6]):
             text = text[named.start() :].lstrip(",; ")
             break
@@ -177,6 +181,7 @@ def same_person(person: str, named: str) -> bool:
     if not words:
         return True
     initials = {word[0] for word in person_words}
+    # Whether each of the words is one of the person's, or an initial of one.
     matching = [word in person_words or word in initials for word in words]
     if all(matching):
         return True
