@@ -85,6 +85,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
         for where, cells in _rows(path, columns(kind)):
             entry = kind(where=where, **cells)
             key = [getattr(entry, name) for name in kind.KEY]
+            # Keys of corrections lack the split, which is the same for all labels that they are matched with.
             first = entries.setdefault((entry.split, *key), entry)
             if first is not entry:
                 earlier = first.where.rpartition(", ")[2]  # "row 2"
@@ -92,6 +93,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
+        # `where` is the row at which the loop stopped.
         fault = error.errors(include_url=False)[0]
         cell = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
         raise UserError(f"{where} has {cell}; correct it, or export the sheet again") from None

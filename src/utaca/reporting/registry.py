@@ -190,6 +190,7 @@ def _entries() -> dict[str, TableEntry]:
         for name, entry in of_module.items():
             if name in entries:
                 raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
+            # The maker must be a function of the module that declares the table.
             if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
                 maker = f"{module.name.removesuffix('.py')}.{entry.function}"
                 raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")

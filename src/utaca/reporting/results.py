@@ -360,6 +360,7 @@ def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
         means = answered[column].to_numpy(dtype=np.float64)
         # A mean over no tokens is undefined but has weight 0.
         sums[column] = np.where(generated > 0, means * generated, 0.0)
+    # The document's whole length: the tokens that were read, and those that were cut.
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     sums["end_to_end_seconds"] = sums["prefill_seconds"] + sums["decode_seconds"]
     for failure in ("memory", "incoherent"):

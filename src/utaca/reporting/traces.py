@@ -576,7 +576,7 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
     scores = {row["attribute"]: row for row in judged.to_dict("records")}
     values = []
     for number, attribute in enumerate(attributes):
-        steps_of_value = steps_of_attributes.get(attribute, [None])
+        steps_of_value = steps_of_attributes.get(attribute, [None])  # None is then both the first and the last
         value: dict[str, Any] = {"fact": number, "first": steps_of_value[0], "last": steps_of_value[-1]}
         if row := scores.get(attribute):
             cas = _rounded(row["cas"])
@@ -624,6 +624,7 @@ def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str
     if labelled is not None and labelled["label"] is not None:
         step["label"] = {"is": labelled["label"], "by": labelled["source"], "reason": labelled["reason"]}
         correct = labelled["label"] == CORRECT
+        # "alarm": the detector distrusted a right token; "caught": a wrong one; "miss": it trusted a wrong one.
         if labelled["uncertain"]:
             step["verdict"] = "alarm" if correct else "caught"
         elif not correct:

@@ -67,6 +67,7 @@ class Official:
             if not self.task().is_official({name: path}):
                 raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
         except UserError as error:
+            # A file just downloaded lies at a scratch path, which says nothing to people.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
 
 

@@ -215,6 +215,7 @@ class _Months(parser.parserinfo):
     HMS = AMPM = ()
 
     def month(self, name: str) -> int | None:
+        # Shorter words, such as "de", are no months.
         return months().get(names.fold(name)) if len(name) > 2 else None
 
     def convertyear(self, year: int, century_specified: bool = False) -> int:
@@ -256,7 +257,7 @@ def _calendar(of: str) -> dict[str, int]:
     for language in reversed(languages):
         for forms in getattr(Locale.parse(language), of).values():
             for number, name in [*forms["abbreviated"].items(), *forms["wide"].items()]:
-                in_hebrew = f"ב{name}"  # "in May"
+                in_hebrew = f"ב{name}"  # "in May" is one word; names of other languages never have this prefix
                 for written in (in_hebrew, names.digraphs(name), name):
                     numbered[names.fold(written).strip(". ")] = number
     return numbered

@@ -107,6 +107,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _allowed(self) -> str | None:
         """The method of the path that was asked for, which may end in a slash; None if there is no such path."""
+        # A request whose first line cannot be parsed has no path.
         return _ALLOWED.get(getattr(self, "path", "").partition("?")[0].rstrip("/"))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -201,7 +201,7 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
                 if is_abbreviation and plain[place : place + 1] == [STOP]:
                     place += 1  # The full stop of "St. Louis" belongs to the abbreviation.
                 break
-        else:
+        else:  # No variant begins at this token.
             result.append(plain[place])
             place += 1
     return tuple(result)
@@ -340,6 +340,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
         is_cue_of_another = any(further <= of_another for of_another in cues.values())
         # A single further word is allowed if at least two cues are right and it is not a cue of another thing.
         is_allowed = not further or (len(further) == 1 < len(right_cues) and not is_cue_of_another)
+        # Besides cues, all words of the name that say something will do, if the table has cues of the thing at all.
         has_whole_name = cues[thing] and right >= words_of_name - idle
         if is_allowed and (right_cues or has_whole_name):
             return True

@@ -201,13 +201,15 @@ def claims(text: str) -> list[tuple[str, bool]]:
     Refusals, denials and clauses that the text retracts are left out.
     """
     text = EXCLUDED.sub("", IDIOM.sub("", text))
+    # Clauses between commas that deny something, or speak of other times or people ("after leaving Yale", "whose ...").
     for aside in pattern("subordinate").findall(text):
         if NEGATION.search(aside) or pattern("beside").search(aside):
             text = text.replace(aside, "")
     asserted: list[tuple[str, bool]] = []
-    has_refused = False
+    has_refused = False  # "I do not know; perhaps 1974" is a guess, "perhaps 1974" alone is not
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
+            # "Paris, no, wait: Rome": what was asserted so far is retracted, and the rest of the clause asserts anew.
             asserted.clear()
             clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):

@@ -82,7 +82,7 @@ def load(path: str | Path) -> Detections:
     # Columns that are the same for all detectors.
     identity = ["document", "budget", "step", "label", "value"]
     runs: dict[str, list[Run]] = {}
-    first: pd.DataFrame | None = None
+    first: pd.DataFrame | None = None  # rows of the first detector and seed, whose tokens all others must have
     for (name, seed), rows in data.groupby(["detector", "seed"], sort=False):
         rows = rows.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
         first = rows if first is None else first
@@ -200,6 +200,7 @@ def _variant_with(components: tuple[bool, bool, bool], config: schema.Config) ->
     main = config.detectors[config.detector]
     margin, embedding, lstm = components
     signals = ["margin"] if margin else []
+    # Training answers are chained for an LSTM only; 1 means that each stands by itself.
     chain = main.chain if lstm else 1
     wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
     # The config's detector first: another variant may differ from it in its name only.

@@ -95,6 +95,7 @@ def _measured(folder: Path) -> pd.DataFrame:
     # A benchmark file is empty while its job is just ending, or if the job was killed.
     written = [path for path in folder.rglob("*.tsv") if path.stat().st_size]
     for path in sorted(written):
+        # The rule's name: a rule has a folder with a file for each job, or the file RULE.tsv for its only job.
         stage = path.relative_to(folder).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
         figures = pd.read_csv(path, sep="\t").reindex(columns=_MEASURED).apply(pd.to_numeric, errors="coerce")

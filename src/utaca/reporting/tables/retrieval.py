@@ -193,7 +193,7 @@ def _add_retrieval(
             fact = all_facts[point, name, attribute]
             place = _value_start(texts, attribute, document.person)
             if not spans or place is None:
-                continue
+                continue  # It stays excluded for the reason that `facts` set.
             # A token is decoded by the pass over the token before it.
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             gold = _gold(spans, layout, n_far)
@@ -230,6 +230,7 @@ def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | Non
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
         return None
+    # The token whose text has the first character of the value: the first one that ends behind it.
     step = bisect_right(list(accumulate(map(len, texts))), sentence.value_start)
     while step and not texts[step - 1]:
         step -= 1

@@ -58,7 +58,7 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
             raise UserError(f"the answers of {name} are not those of its rows; answer them again")
         points = pooled(_point(rows) for _, rows in table.groupby(["split", "point"], sort=False))
-        # A text's length is the number of its tokens that a point read, and of those that the point dropped. Any answer
+        # A text's length is the number of its tokens that were read, and of those that were cut ("dropped"). Any answer
         # that was decoded has it; an answer that was not decoded has read nothing.
         decoded = table[table["n_context"] > 0]
         tokens = (decoded["n_context"] + decoded["dropped"]).groupby(decoded["example"]).max().mean()
