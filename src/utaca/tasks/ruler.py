@@ -156,14 +156,14 @@ class _Ruler(Task):
             samples = self._samples(question, documents, settings)
             n_documents = n_documents or _most(samples[_COMPLETE], prompts, room)
             for evidence in settings.evidence:
-                text = _fitted(samples[evidence], n_documents, prompts, room)
-                if text is None:
+                body = _fitted(samples[evidence], n_documents, prompts, room)
+                if body is None:
                     raise UserError(
                         f"{path}: question {question.id} does not fit into length={settings.length} with its own "
                         "paragraphs and its answer; raise the set's length"
                     )
                 name = named(question.id, evidence)
-                examples.append(Example(name, question.document, text, asking, question.references, question.text))
+                examples.append(Example(name, question.document, body, asking, question.references, question.text))
         return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:

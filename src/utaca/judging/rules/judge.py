@@ -203,7 +203,7 @@ class _Names:
             if names.is_group(self.kind, "narrowed by a word") and further.isdisjoint(modifiers):
                 return _PART * share, "the reference, narrowed"
             return 0.0, "a longer name"
-        last = max(last for _, last in matched)
+        last = max(last_word for _, last_word in matched)
         stated_regions, end = names.regions_after(words, last, self.kind)
         is_elsewhere = regions and not stated_regions and self._has_unknown_region(words, last)
         if not names.compatible(stated_regions, regions) or is_elsewhere:
@@ -303,8 +303,8 @@ class _Names:
             is_aside = words[:begin].count(BRACKET) % 2 == 1
             if piece in right or not is_aside:
                 listed.append(piece)
-        first = listed.index(right[0])
-        last = listed.index(right[-1])
+        first_right = listed.index(right[0])
+        last_right = listed.index(right[-1])
         # If words of a sentence stand before the value in its piece ("He studied at MIT"), no list leads up to it.
         start = right[0][0]
         previous = words[start - 1] if start else ""
@@ -315,8 +315,8 @@ class _Names:
             return self._other_value(words, piece, name)
 
         # Outwards from the right value, up to the first piece that is no other value.
-        before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first])))
-        after = takewhile(bool, map(other_value, listed[last + 1 :]))
+        before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first_right])))
+        after = takewhile(bool, map(other_value, listed[last_right + 1 :]))
         return len({*before, *after})
 
     def _pieces(self, words: list[str]) -> list[tuple[int, int]]:

@@ -146,8 +146,8 @@ def is_city(text: str) -> bool:
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """The canonical words of all variants in a group, by the words of the variant.
 
-    The second result is the number of words of the longest variant, but at least 4, since cities have up to 4 words and
-    are looked up elsewhere (:func:`_city`).
+    The second result is the number of words of the longest variant, but at least 4, so that names
+    of cities (:func:`_city`), which are not among the variants, are found up to that length.
     """
 
     def split(text: str) -> tuple[str, ...]:

@@ -42,10 +42,10 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
 
     For each kind there are :data:`SHOWN` cases, and a row of means over all decisions that were replayed.
     """
-    (path,) = files["replays"]
-    (scores,) = files["replay_scores"]
-    check_source(scores, files["replays"])
-    replays = replayed(rows(path, "replays"), rows(scores, "scores"))
+    (answers_path,) = files["replays"]
+    (scores_path,) = files["replay_scores"]
+    check_source(scores_path, files["replays"])
+    replays = replayed(rows(answers_path, "replays"), rows(scores_path, "scores"))
     is_judged = replays["quality_pct_before"].notna() & replays["quality_pct_after"].notna()
     reported = paper.tables().failures
     table: list[Row] = []

@@ -82,12 +82,13 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     Raises :class:`UserError` if the two lists answer different documents.
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
-    labels = set(config.shown("test", schema.METHODS)) - in_blocks
-    others = points(files["method_answers"], files["method_scores"], labels) if labels else []
+    # Without labels, `points` would read all points of its files.
+    other_labels = set(config.shown("test", schema.METHODS)) - in_blocks
+    others = points(files["method_answers"], files["method_scores"], other_labels) if other_labels else []
     # Section drafts repeats points of others with drafted tokens, which change no answer.
     sections = [section for section in schema.SECTIONS if section != schema.DRAFTS]
-    labels = in_blocks.intersection(config.shown("test", *sections))
-    blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
+    block_labels = in_blocks.intersection(config.shown("test", *sections))
+    blocks = points(files["test_answers"], files["test_scores"], block_labels) if block_labels else []
     if len({point.documents for point in [*others, *blocks]}) > 1:
         raise UserError(
             f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "

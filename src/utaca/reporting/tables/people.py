@@ -109,6 +109,7 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
     sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
+    # The last three columns are scores, with None for a failed judgement.
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     table = []
     if sheet is not None:

@@ -201,8 +201,8 @@ def _add_retrieval(
                 needed.setdefault(int(of_answer.index[place]), []).append(_Needed(fact, gold, n_far))
             else:
                 fact.excluded = IN_VIEW
-    for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
-        for each in needed[row]:
+    for index, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
+        for each in needed[index]:
             _set_recall(each, layers)
 
 
