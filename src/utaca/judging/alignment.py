@@ -160,6 +160,7 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
         return sentence
     value = answer[sentence.value_start : sentence.end]
     for place, _ in stated_at(value, others):
+        # Only a statement behind a full stop is a sentence of its own; otherwise it may be a part of the value.
         before = value[:place].rstrip()
         if before.endswith((".", "!", "?")):
             end = sentence.value_start + len(before) - 1

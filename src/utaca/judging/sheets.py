@@ -142,6 +142,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
         what = f"{entry.where}: " + ", ".join(f"{name} {value!r}" for name, value in of_entry.items())
         if row is None:
             raise UserError(f"{what} is not in this run; {advice}")
+        # The run may have been decoded, labelled or scored again since the person saw it.
         for column in entry.SEEN:
             seen = getattr(entry, column)
             if row[column] != seen:

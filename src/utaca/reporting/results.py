@@ -177,12 +177,14 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
     for by_seed in groups.values():
         ordered = [by_seed[seeds] for seeds in sorted(by_seed)]
         first = ordered[0]
+        # The arrays of the seeds one after another, as in :attr:`PointResult.sums`.
         sums = {}
         for name in first.sums:
             sums[name] = np.concatenate([point.sums[name] for point in ordered])
         all_seeds: list[int] = []
         for point in ordered:
             all_seeds += point.seeds
+        # A combined point counts as not run if it was not run under one of the seeds.
         reasons = [point.not_run for point in ordered if point.not_run]
         not_run = reasons[0] if reasons else ""
         combined.append(replace(first, seeds=tuple(all_seeds), sums=sums, not_run=not_run))
@@ -243,6 +245,7 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
     """The operating point of a row of schema "answers"; ``results`` are the result's other fields, as ``sums``."""
     trigger = _without_name(parse(answer["trigger"])) if answer["trigger"] else None
+    # The seed is null without a detector.
     seeds = () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
     return PointResult(
         answer["method"],

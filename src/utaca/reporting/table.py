@@ -296,6 +296,7 @@ def save(table: Table, folder: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder; return their paths."""
     header, rows = table.cells(folded=False)
     has_folded = any(column.folded for column in table.columns.values())
+    # Markdown also shows all columns, folded away; LaTeX has no such form, and the CSV file always has all columns.
     whole = (*table.cells(), table.notes) if has_folded else None
     caption = "\n".join(filter(None, [table.caption, table.run]))
     texts = {

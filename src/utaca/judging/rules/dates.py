@@ -200,7 +200,7 @@ def _partial(text: str, expected: Date) -> float:
         is_year = not named_year or same_year(named_year, year)
         return is_year and named_month in (0, month) and named_day in (0, day)
 
-    expected_year = expected.readings[0][0]
+    expected_year = expected.readings[0][0]  # readings differ in month and day only
     if decade and expected_year // 10 != int(decade[1]):
         return 0.0
     if not any(map(agrees, expected.readings)):

@@ -125,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, {"error": {"message": sentence, "type": kind, "param": None, "code": None}}, headers)
 
     def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        """Send a response with ``answer`` as JSON."""
+        """Send a response with ``answer`` as JSON, and with further ``headers``; to HEAD, the headers only."""
         content = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")

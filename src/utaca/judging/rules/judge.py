@@ -74,7 +74,10 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
 
 
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
-    """Whether two values, without a sentence around them, are the same."""
+    """Whether two values, without a sentence around them, are the same.
+
+    A date must be the same day, a number or code have the same characters; any other value is compared as a name.
+    """
     expected = dates.expected(reference, attribute)
     if expected is not None:
         date = dates.whole_date(dates.in_figures(prediction))
@@ -189,6 +192,7 @@ class _Names:
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
+        # Where the text names each part of the reference; None for a part that it does not name.
         windows = [self._window(words, part, text, reference) for part in parts]
         matched = [window for window in windows if window is not None]
         if not matched:
@@ -265,6 +269,7 @@ class _Names:
         before = words[max(first - 2, 0) : first][::-1]
         after = words[last + 1 : last + 3]
         _, length_of_region = names.region_at(words, last + 1, self.kind)
+        # A region behind a name does not make it another name, but "City" does: Kansas City is not Kansas.
         if length_of_region:
             after = []
         elif self.kind == "place" and after[:1] == ["city"]:

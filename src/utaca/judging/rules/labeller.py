@@ -310,6 +310,7 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
         del words[0]
     for first in range(len(runs) - len(words) + 1):
         candidate = runs[first : first + len(words)]
+        # The words of the reference, one after another; not the 200 of 1,200 or the 2 of 2nd.
         if candidate and [run for run, _ in candidate] == words:
             start = candidate[0][1][0]
             end = candidate[-1][1][-1] + 1

@@ -220,6 +220,7 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
 
 def _mean_correction(known: Sequence[Row], config: schema.Config) -> Row:
     """The row of means over the cases of :func:`corrections` whose rank and log-probability before are ``known``."""
+    # The columns are named for a run without cases, whose means are NaN.
     frame = pd.DataFrame(known, columns=["document", "rank_before", "rank_after", "logprob_before", "logprob_after"])
     document, documents = pd.factorize(frame["document"], sort=True)
     draws = Draws.of(len(documents), config, "probabilities")

@@ -126,7 +126,8 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
 def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
     """The row of a point: means over the attributes that both a person and the judge have scored.
 
-    ``scored`` has a row for each attribute that a person has scored.
+    ``scored`` has a row for each attribute that a person has scored. ``split`` and ``point`` are :data:`ALL` in the row
+    over all points. ``difference`` is the judge's score minus the person's, ``distance`` the same without its sign.
     """
     judged = scored[scored["cas"].notna()]
     document, documents = pd.factorize(judged["document"], sort=True)

@@ -80,6 +80,7 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     for rule, usage in _USAGE.items():
         if files[usage]:
             requests[rule] = len(read(files[usage], "usage", ["answers"]))
+    # A rule may have files of one kind only, such as tokens without benchmark files; it has a row all the same.
     frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
     known = [rule for rule in _RULES if rule in frame.index]
     others = sorted(set(frame.index) - set(_RULES))
