@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
             code = 405
             message = None
         headers = {"Allow": allowed} if code == 405 and allowed else {}
-        # After these errors the rest of the request is not understood, so that no other can follow.
+        # After these errors it may be unclear where the request ends, so that no other can follow it.
         self.close_connection = self.close_connection or code in (400, 411, 413, 414, 431, 501, 505)
         sentence = message or f"{self.command} {self.path[:100]}: {HTTPStatus(code).phrase}"
         kind = "server_error" if code >= 500 else "invalid_request_error"

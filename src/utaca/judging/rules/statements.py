@@ -57,7 +57,7 @@ def clean(text: str, attribute: str) -> str:
             fields = {}
         text = str(fields.get(attribute, fields.get("answer", text)))
     for markup in _lines("markup"):
-        # A first group of the markup, if it has one, is its content, which stays; else the group behind it is empty.
+        # Group 1 is what the markup encloses, which stays; without such a group, it is the empty one behind it.
         text = re.sub(rf"(?m:{markup})()", r"\1", text)
     # Digits of other scripts as ASCII digits.
     text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
@@ -76,7 +76,7 @@ def about(question: str, attribute: str, text: str) -> str:
     person = subject[1] if subject else ""
     openings = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
     # A pattern sentence ends where the next one opens.
-    # (Without an opening, the one end is left over.)
+    # Without an opening there still is one end, which the zip drops.
     ends = [opening.start() for opening in openings[1:]] + [len(text)]
     for opening, end in zip(openings, ends, strict=False):
         is_attribute = names.fold(opening[1]) == names.fold(attribute)
