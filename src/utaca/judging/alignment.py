@@ -160,6 +160,7 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
         return sentence
     value = answer[sentence.value_start : sentence.end]
     for place, _ in stated_at(value, others):
+        # Only a statement behind a full stop is a sentence of its own; otherwise it may be a part of the value.
         before = value[:place].rstrip()
         if before.endswith((".", "!", "?")):
             end = sentence.value_start + len(before) - 1
@@ -202,6 +203,7 @@ class _Aligner:
                 position = sentence.start
                 break
             position = self._take_sentence(sentence, is_last=number == len(pattern) - 1)
+        # An answer that was cut off within the opening of the next sentence: these are template tokens, and no value.
         rest = self._answer[position:].lstrip()
         is_cut_opening = self._turn is not None and _opening(self._turn, self._person).startswith(rest)
         if not is_cut_opening:

@@ -104,14 +104,14 @@ def label_answers(
             raise UserError(
                 f"question {name!r} was decoded but has no reference answer in its set; decode the set again"
             )
-        units, end = _units_of(tokens)
+        units, end_unit = _units_of(tokens)
         text = "".join(unit.text for unit in units)
         if text.strip():
             task = {"task": "label_answer", "question": question, "answers": list(references), "prediction": text}
             requests.append(_question(f"{name}/{budget}", ANSWERS, task, units))
-            end.settle(CORRECT, TEMPLATE, "")
+            end_unit.settle(CORRECT, TEMPLATE, "")
         else:
-            end.settle(HALLUCINATED, TEMPLATE, "ends before anything is said")
+            end_unit.settle(HALLUCINATED, TEMPLATE, "ends before anything is said")
             for unit in units:
                 unit.settle(HALLUCINATED, TEMPLATE, "says nothing")
     _ask(requests, labeller)
@@ -151,13 +151,14 @@ def _label_template(
 
     A part has the attribute, the text of its sentence up to the last factual token, and the units to be labelled.
     """
-    units, end = _units_of(tokens)
+    units, end_unit = _units_of(tokens)
     answer = "".join(unit.text for unit in units)
     alignment = align(answer, person, attributes)
     reason = "" if alignment.complete else "ends before all that was asked is answered"
-    end.settle(int(alignment.complete), TEMPLATE, reason)
+    end_unit.settle(int(alignment.complete), TEMPLATE, reason)
     factual: dict[Stretch, list[Unit]] = {}
     for unit in units:
+        # A unit that overlaps two parts belongs to the first.
         overlapping = [part for part in alignment.parts if unit.start < part.end and part.start < unit.end]
         if overlapping:
             factual.setdefault(overlapping[0], []).append(unit)
@@ -194,7 +195,10 @@ def _table_of(answers: Answers) -> pa.Table:
 
 
 def _units_of(tokens: Sequence[Token]) -> tuple[list[Unit], Unit]:
-    """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none)."""
+    """The units of an answer's text, and the unit of its end-of-answer token (without tokens if it has none).
+
+    Tokens without text at the end of the text join the last unit; if no token has text, they are one unit without text.
+    """
     has_end_token = tokens[-1]["finish"] == "eos"
     n_of_text = len(tokens) - has_end_token
     units: list[Unit] = []

@@ -66,7 +66,8 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
         for tokens, document in answers[:n_random]:
             # Without doubts: a person who read them would look closer at a part of the random sample.
             items[RANDOM].append(_answer(split, RANDOM, tokens, document, []))
-        # Answers with a token that the labeller left without a label come first.
+        # Answers with a token that the labeller left without a label come first (False before True); the sort keeps the
+        # shuffled order among the others.
         rest = sorted(answers[n_random:], key=_all_labelled)
         items[DOUBTFUL] += islice(_doubtful(split, rest), N_DOUBTFUL)
     both: list[dict[str, Any]] = []
@@ -129,6 +130,7 @@ def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reaso
     facts = document["facts"]
     units = []
     for token in tokens:
+        # The columns of a sheet (:class:`Correction`) but for the person's label and name, in their order.
         cells = [token[name] for name in ("document", "budget", "step", "text", "label")]
         units.append(
             {

@@ -42,7 +42,8 @@ class Role:
     def _by_rules(self, requests: Sequence[Request], description: str) -> Outcomes:
         """Answer requests by the rules, in this process; answers are not stored.
 
-        The numbers of tokens in ``used`` are those of words. A failure of the request's check is not asked again.
+        The numbers of tokens in ``used`` are those of words. A request whose answer fails its check is not asked
+        again, because the rules would answer the same.
         """
         outcomes = Outcomes()
         with progress(total=len(requests), unit="request", desc=description) as bar:

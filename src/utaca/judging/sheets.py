@@ -85,6 +85,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
         for where, cells in _rows(path, columns(kind)):
             entry = kind(where=where, **cells)
             key = [getattr(entry, name) for name in kind.KEY]
+            # Keys of corrections lack the split, which is the same for all labels that they are matched with.
             first = entries.setdefault((entry.split, *key), entry)
             if first is not entry:
                 earlier = first.where.rpartition(", ")[2]  # "row 2"
@@ -92,6 +93,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
     except csv.Error as error:
         raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
+        # `where` is the row at which the loop stopped.
         fault = error.errors(include_url=False)[0]
         cell = f"{fault['input']!r} in column {fault['loc'][0]} ({fault['msg']})"
         raise UserError(f"{where} has {cell}; correct it, or export the sheet again") from None
@@ -115,6 +117,7 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, st
         # Rows are numbered as spreadsheets do: the header is row 1.
         for number, row in enumerate(reader, start=2):
             where = f"{path}, row {number}"
+            # DictReader puts surplus cells under the key None, and None for cells that are missing.
             if None in row or None in row.values():
                 raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
             # The page puts an apostrophe before text that begins with one, or that looks like a formula.
@@ -139,6 +142,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
         what = f"{entry.where}: " + ", ".join(f"{name} {value!r}" for name, value in of_entry.items())
         if row is None:
             raise UserError(f"{what} is not in this run; {advice}")
+        # The run may have been decoded, labelled or scored again since the person saw it.
         for column in entry.SEEN:
             seen = getattr(entry, column)
             if row[column] != seen:

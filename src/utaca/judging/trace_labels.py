@@ -115,6 +115,7 @@ def _judged_tokens(
     accepted = tuple((row["token"], row["text"]) for row in trace)
     whole = (accepted, answer["finish"] == "eos")
     for step, row in enumerate(trace):
+        # A first pass under K_max (the answer's budget), whose token the detector gave probabilities.
         is_judged = row["tentative_k"] < answer["budget"] and row["p_correct"] is not None
         if not is_judged:
             continue
@@ -162,6 +163,7 @@ def _cut(
     rest = _rest_of_word(whole, document) if piece else ""
     if rest:
         tokens = (*tokens, (token, rest))
+    # A token that adds no text is a control token, which ends the answer.
     return piece, (tokens, not piece)
 
 

@@ -63,7 +63,7 @@ def write_narratives(
 def _written(person: str, facts: Sequence[tuple[str, str]], narrative: Narrative) -> Written:
     """The narrative's sentences without surrounding space, and the places of the facts that it states."""
     sentences = [sentence.strip() for sentence in narrative.sentences]
-    places = passages(" ".join(sentences), person, facts)
+    places = passages(" ".join(sentences), person, facts)  # by attribute, in the joined text
     stated = [{"attribute": name, "start": start, "end": end} for name, (start, end) in places.items()]
     return Written(sentences, stated)
 

@@ -43,6 +43,7 @@ class When:
         ``groups`` are the names of all groups of points. The result is "" if the options need one that is not there.
         """
         names = {"base": base, "full": f"{base}_full", "methods": f"methods_{base}"}
+        # A reader may have a group of other methods for itself; without it, the group for any reader is taken.
         if names["methods"] not in groups:
             names["methods"] = "methods"
         needed = {name for field_name, name in names.items() if f"{{{field_name}}}" in self.add}
@@ -189,6 +190,7 @@ def _entries() -> dict[str, TableEntry]:
         for name, entry in of_module.items():
             if name in entries:
                 raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
+            # The maker must be a function of the module that declares the table.
             if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
                 maker = f"{module.name.removesuffix('.py')}.{entry.function}"
                 raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
@@ -207,6 +209,7 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     result = {}
     for name, fields in declarations.items():
         try:
+            # These fields are written as words with spaces between.
             lists = {key: fields[key].split() for key in ("files", "columns", "points") if key in fields}
             entry = TableEntry(name=name, **fields | lists)
             wrong = _wrong(entry)

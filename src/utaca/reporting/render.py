@@ -40,6 +40,7 @@ def text(value: object) -> str:
 
 def bracketed(value: object, low: object, high: object, digits: int) -> str:
     """A figure with its interval, as in ``12.3 [11.0, 13.9]``, or only the figure if it has no interval."""
+    # NaN limits, which `number` shows as dashes: there is no interval.
     figure = number(value, digits)
     lower = number(low, digits)
     upper = number(high, digits)
@@ -129,5 +130,6 @@ def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequenc
         environment="table*",
         position_float="centering",
     )
+    # `table*` is as wide as two columns of text; the table inside is scaled to that width.
     wide = text.replace(r"\begin{tabular}", r"\resizebox{\textwidth}{!}{\begin{tabular}")
     return wide.replace(r"\end{tabular}", r"\end{tabular}}")

@@ -105,6 +105,7 @@ def page(
         about=about_run,
         link=link,
     )
+    # Other characters as references (&#8211;), so that the page reads the same in any encoding.
     return html.encode("ascii", "xmlcharrefreplace").decode()
 
 

@@ -177,12 +177,14 @@ def pooled(points: Iterable[PointResult]) -> list[PointResult]:
     for by_seed in groups.values():
         ordered = [by_seed[seeds] for seeds in sorted(by_seed)]
         first = ordered[0]
+        # The arrays of the seeds one after another, as in :attr:`PointResult.sums`.
         sums = {}
         for name in first.sums:
             sums[name] = np.concatenate([point.sums[name] for point in ordered])
         all_seeds: list[int] = []
         for point in ordered:
             all_seeds += point.seeds
+        # A combined point counts as not run if it was not run under one of the seeds.
         reasons = [point.not_run for point in ordered if point.not_run]
         not_run = reasons[0] if reasons else ""
         combined.append(replace(first, seeds=tuple(all_seeds), sums=sums, not_run=not_run))
@@ -243,6 +245,7 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
     """The operating point of a row of schema "answers"; ``results`` are the result's other fields, as ``sums``."""
     trigger = _without_name(parse(answer["trigger"])) if answer["trigger"] else None
+    # The seed is null without a detector.
     seeds = () if pd.isna(answer["seed"]) else (int(answer["seed"]),)
     return PointResult(
         answer["method"],
@@ -360,6 +363,7 @@ def totals(answered: pd.DataFrame) -> dict[str, np.ndarray]:
         means = answered[column].to_numpy(dtype=np.float64)
         # A mean over no tokens is undefined but has weight 0.
         sums[column] = np.where(generated > 0, means * generated, 0.0)
+    # The document's whole length: the tokens that were read, and those that were cut.
     sums["n_document"] = sums["n_context"] + sums["dropped"]
     sums["end_to_end_seconds"] = sums["prefill_seconds"] + sums["decode_seconds"]
     for failure in ("memory", "incoherent"):
@@ -381,6 +385,7 @@ def _sums(answered: pd.DataFrame, judged: pd.DataFrame) -> dict[str, np.ndarray]
     for name in by_document:
         sums[name] = by_document[name].to_numpy(dtype=np.float64)
     sums["documents"] = np.ones(len(answered))
+    # 0 for an answer that ran out of memory or was incoherent, which CAS of whole answers leaves out; else 1.
     whole = 1 - sums["memory"] - sums["incoherent"]
     sums["cas_whole"] = sums["cas"] * whole
     sums["judged_whole"] = sums["judged"] * whole
@@ -420,6 +425,7 @@ class Curve:
         """
         of_point = point.resampled(tokens, self.draws)
         point_tokens = np.append(of_point.value, of_point.resamples)
+        # For the figure and then for each resample: the point's tokens, and tokens and CAS of the curve's points.
         columns = zip(point_tokens, self.tokens.T, self.cas.T, strict=True)
         cas = np.array([_interpolated(at, curve_tokens, curve_cas) for at, curve_tokens, curve_cas in columns])
         return Resampled(float(cas[0]), cas[1:])
@@ -438,6 +444,7 @@ def _stacked(points: Sequence[PointResult], measure: Measure, draws: Draws) -> n
 def _interpolated(at: float, tokens: np.ndarray, cas: np.ndarray) -> float:
     """CAS at ``at`` tokens on the curve through the points whose coordinates are ``tokens`` and ``cas`` [points]."""
     order = np.argsort(tokens, kind="stable")
+    # At least 1, because a point may select no token.
     log_at = np.log2(np.maximum(at, 1))
     log_tokens = np.log2(np.maximum(tokens[order], 1))
     return np.interp(log_at, log_tokens, cas[order]).item()

@@ -136,6 +136,7 @@ class Draws:
 
     def seeds(self, detector: str, number: int) -> np.ndarray:
         """How often each of a detector's ``number`` seeds is drawn [count, number]; each row sums to ``number``."""
+        # With one seed there is nothing to draw: `resample_counts` would give NaN, and so no interval at all.
         if number == 1:
             return np.ones((len(self.documents), 1))
         purpose = f"{self.purpose.partition('/')[0]}:seeds:{detector}"
@@ -147,6 +148,7 @@ class Draws:
         The pairs of the first seed come first, then those of the next, as in the sums of a
         :class:`~utaca.reporting.results.PointResult`.
         """
+        # [count, number, 1] times [count, 1, n]: seeds and documents are drawn independently.
         counts = self.seeds(detector, number)[:, :, None] * self.documents[:, None, :]
         return counts.reshape(len(self.documents), -1)
 
@@ -250,7 +252,8 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
 def kappa(confusion: np.ndarray) -> np.ndarray:
     """Cohen's kappa of confusion matrices of counts [..., classes, classes].
 
-    NaN where two raters would always agree by chance, or where all counts are 0.
+    Rows of a matrix are one rater's classes, columns the other's. NaN where two raters would always agree by chance, or
+    where all counts are 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         joint = confusion / confusion.sum((-2, -1), keepdims=True)

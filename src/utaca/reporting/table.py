@@ -171,6 +171,7 @@ class Table:
         shown = {}
         for column_name, column in columns_of(entry).items():
             cells = {column.show(row, column_name, config) for row in rows}
+            # A table without rows keeps its columns, as a header.
             if not rows or cells - {"", render.MISSING}:
                 shown[column_name] = column
         caption = _filled(entry.caption, words)
@@ -295,6 +296,7 @@ def save(table: Table, folder: str | Path) -> list[Path]:
     """Write ``{name}.csv``, ``.md``, ``.tex`` and, for pages, ``.json`` into a folder; return their paths."""
     header, rows = table.cells(folded=False)
     has_folded = any(column.folded for column in table.columns.values())
+    # Markdown also shows all columns, folded away; LaTeX has no such form, and the CSV file always has all columns.
     whole = (*table.cells(), table.notes) if has_folded else None
     caption = "\n".join(filter(None, [table.caption, table.run]))
     texts = {
@@ -308,7 +310,7 @@ def save(table: Table, folder: str | Path) -> list[Path]:
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     """Read a table's CSV file; empty cells of text columns become "". Raises :class:`UserError` if it is cut off."""
-    # A column that is empty in every row would be read as numbers.
+    # pandas reads a column that is empty in every row as numbers; these two may be, and hold texts.
     frame = pd.read_csv(StringIO(whole_text(path)), dtype={"note": object, "over": object})
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
@@ -320,6 +322,7 @@ def whole_text(path: str | Path, end: str = "\n") -> str:
     """
     with reading(path, "table or figure"):
         text = Path(path).read_text(encoding="utf-8")
+        # White space behind the end is no fault; but `end` itself may be white space, which rstrip takes off.
         if not text.endswith(end) and not text.rstrip().endswith(end):
             raise ValueError(f"it does not end in {end!r}")
     return text

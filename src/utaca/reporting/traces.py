@@ -347,6 +347,7 @@ def _differences(judged: pd.DataFrame, points: Mapping[str, Row]) -> dict[str, f
 
     The mean is first over the attributes of a point, then over the ``points`` of a method.
     """
+    # Column "method" below holds decoders, of which "utaca" and "infllm" are compared, both in block memory.
     decoders = {label: of_answer(row).decoder for label, row in points.items()}
     decoder = judged["point"].map(decoders).rename("method")
     by_point = judged.groupby(["document", decoder, "point"])["cas"].mean()
@@ -367,7 +368,7 @@ def _overview_table(
     place = {name: number for number, name in enumerate(split.documents)}
 
     def cell(judged: pd.DataFrame | None) -> list[Any]:
-        """The cell over these scores."""
+        """The cell over these scores; None stands for no scores at all."""
         if judged is None:
             return [None, ""]
         mean = _rounded(judged["cas"].mean())
@@ -375,7 +376,7 @@ def _overview_table(
         if on_page.empty:
             return [mean, ""]
         on_page = on_page.assign(place=on_page["document"].map(place))
-        # Failed judgements are sorted last.
+        # The lowest CAS, and of equals the first by the page's order; failed judgements (NaN) are sorted last.
         worst = on_page.sort_values(["cas", "place"], kind="stable").iloc[0]
         document, point, attribute = worst["document"], worst["point"], worst["attribute"]
         step = first_steps.get((document, point, attribute), 0)
@@ -437,6 +438,7 @@ def _document(
             selected_blocks.update(*row["selected"])
     facts = []
     for fact in document["facts"]:
+        # (0, 0) if the document does not have the value as it is written, which then has no blocks.
         start, end = source(document, fact["value"]) or (0, 0)
         blocks = _covered(start, end, starts, layout, n_blocks) if end else ()
         facts.append([fact["attribute"], fact["value"], document["text"][start:end], list(blocks)])
@@ -491,6 +493,7 @@ def _covered(start: int, end: int, starts: Sequence[int], layout: Layout, n_bloc
 
     ``starts`` are the character offsets at which the document's tokens start.
     """
+    # The first and the last of these tokens, counted from the first token of block 0, which follows the initial tokens.
     first = max(0, bisect_right(starts, start) - 1 - layout.n_init)
     last = bisect_left(starts, end) - 1 - layout.n_init
     return range(first // layout.block_size, min(n_blocks, last // layout.block_size + 1))
@@ -516,6 +519,7 @@ def _segments(text: str, start: int, end: int, biography: Sequence[Row]) -> list
 
     ``biography`` are the spans of the text that belong to the biography.
     """
+    # Every second segment, from the second on, is biography; padding between two of its spans may be empty.
     cuts = [start]
     for span in sorted(biography, key=lambda span: span["start"]):
         if span["start"] < end and span["end"] > start:
@@ -572,7 +576,7 @@ def _values(steps: Sequence[Row], judged: pd.DataFrame, document: Row) -> list[d
     scores = {row["attribute"]: row for row in judged.to_dict("records")}
     values = []
     for number, attribute in enumerate(attributes):
-        steps_of_value = steps_of_attributes.get(attribute, [None])
+        steps_of_value = steps_of_attributes.get(attribute, [None])  # None is then both the first and the last
         value: dict[str, Any] = {"fact": number, "first": steps_of_value[0], "last": steps_of_value[-1]}
         if row := scores.get(attribute):
             cas = _rounded(row["cas"])
@@ -588,6 +592,7 @@ def _steps_of_attributes(steps: Sequence[Row], person: str, attributes: Sequence
     # Where the text of each step ends in the answer's text.
     ends = list(accumulate(map(len, texts)))
     steps_of_attributes: dict[str, list[int]] = {}
+    # Without attributes, nothing was asked that the answer could be aligned with.
     parts = align("".join(texts), person, attributes).parts if attributes else ()
     for part in parts:
         steps_of_part = []
@@ -619,6 +624,7 @@ def _step(row: Row, pieces: Mapping[int, int], labelled: Row | None) -> dict[str
     if labelled is not None and labelled["label"] is not None:
         step["label"] = {"is": labelled["label"], "by": labelled["source"], "reason": labelled["reason"]}
         correct = labelled["label"] == CORRECT
+        # "alarm": the detector distrusted a right token; "caught": a wrong one; "miss": it trusted a wrong one.
         if labelled["uncertain"]:
             step["verdict"] = "alarm" if correct else "caught"
         elif not correct:

@@ -146,7 +146,7 @@ def _examples(row: Biography, document: str, text: str, settings: TaskSetSetting
     wording of questions (:func:`utaca.readers.prompts.question`).
     """
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
-    # The attributes that each question asks for.
+    # The attributes that each question asks for: up to `settings.asked` stated ones, or one that is lacking.
     groups: list[list[str]] = []
     if COMPLETE in settings.evidence:
         stated = list(values)
@@ -178,7 +178,7 @@ def gives(answer: str, attribute: str, person: str, values: Sequence[str]) -> bo
     is_free = not in_pattern and in_free_words(answer, attribute)
     most_further = FREE_WORDS if is_free else FURTHER_WORDS
     for value in values:
-        # SQuAD's normal form leaves nothing of a grade such as A or A+.
+        # SQuAD's normal form leaves nothing of a grade such as A (an article) or A+, which is compared as it is.
         words_of = normalise if normalise(value) else str.split
         words = words_of(said)
         wanted = words_of(value)

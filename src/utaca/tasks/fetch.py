@@ -67,6 +67,7 @@ class Official:
             if not self.task().is_official({name: path}):
                 raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
         except UserError as error:
+            # A file just downloaded lies at a scratch path, which says nothing to people.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
 
 
@@ -162,7 +163,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
 
     ``scratch`` is an empty folder on the same disk.
     """
-    fault = ""
+    fault = ""  # why the download failed, which all of its files then have as their fault
     downloaded = scratch / "download"
     try:
         if source.dataset:
@@ -231,11 +232,12 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
 
     Raises :class:`UserError` if the archive is broken or has no such member.
     """
+    # The member unpacked before was moved away, or failed its check and may be overwritten.
     path = scratch / "member"
     try:
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:  # KeyError: there is no such member
         raise UserError(f"{source.address} is no whole archive with {member}") from error
     return path
 

@@ -89,6 +89,7 @@ class Rows(Task):
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
         """A row as a prompt of at most ``length`` tokens, or of any length if that is 0."""
+        # The empty line between context and question is no part of either: a prompt has it between text and question.
         before_context, after_context = self.template.split("{context}" + SEPARATOR)
         question = after_context.replace("{input}", row.input)
         shortened = cut(prompts, before_context + row.context, question, length)

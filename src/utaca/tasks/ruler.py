@@ -105,6 +105,7 @@ class _Sample:
         """The prompt up to the question, with ``count`` documents: the gold ones, then near ones, then far ones."""
         distractors = count - len(self.gold)
         if count >= self.most:
+            # All there are: the official code then shuffles the whole file's sorted list.
             documents = sorted([*self.gold, *self.near, *self.far])
         elif distractors > len(self.near):
             documents = [*self.gold, *self.near, *self.far[: distractors - len(self.near)]]
@@ -155,14 +156,14 @@ class _Ruler(Task):
             samples = self._samples(question, documents, settings)
             n_documents = n_documents or _most(samples[_COMPLETE], prompts, room)
             for evidence in settings.evidence:
-                text = _fitted(samples[evidence], n_documents, prompts, room)
-                if text is None:
+                body = _fitted(samples[evidence], n_documents, prompts, room)
+                if body is None:
                     raise UserError(
                         f"{path}: question {question.id} does not fit into length={settings.length} with its own "
                         "paragraphs and its answer; raise the set's length"
                     )
                 name = named(question.id, evidence)
-                examples.append(Example(name, question.document, text, asking, question.references, question.text))
+                examples.append(Example(name, question.document, body, asking, question.references, question.text))
         return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
@@ -329,6 +330,7 @@ class QA2(_Ruler):
             references = (text(row, "answer", where),)
             kept = _kept(documents, _supporting(row, where), references)
             question = text(row, "question", where)
+            # No two questions share their ten paragraphs, so that each question is resampled by itself.
             source.questions.append(_Question(question_id, question_id, question, references, kept))
         return source
 
@@ -363,6 +365,7 @@ def _most(sample: _Sample, prompts: Prompts, room: int) -> int:
     # A document has at least one token, so that ``room`` limits the number of documents.
     low = sample.least
     high = max(sample.least, min(sample.most, room)) + 1
+    # `low` documents fit (or are the least), `high` ones do not.
     while high - low > 1:
         middle = (low + high) // 2
         if len(prompts.document(sample.text(middle))) <= room:
@@ -386,14 +389,20 @@ def _fitted(sample: _Sample, count: int, prompts: Prompts, room: int) -> str | N
 
 
 def _holds(text: str, references: Sequence[str]) -> bool:
-    """Whether a text contains one of the answers ``references``, letter case aside; yes and no are not searched for."""
+    """Whether a text contains one of the answers ``references``, letter case aside.
+
+    Yes and no are not searched for: as parts of other words they are in almost any text.
+    """
     text = text.lower()
     searched = {reference.lower() for reference in references} - {"yes", "no"}
     return any(reference in text for reference in searched)
 
 
 def _before(text: str, references: Sequence[str]) -> str:
-    """What partial evidence keeps of a SQuAD paragraph: the part before the first answer, as :class:`QA1` says."""
+    """What partial evidence keeps of a SQuAD paragraph: the part before the first answer, as :class:`QA1` says.
+
+    "" if the paragraph begins with an answer, or has none of them.
+    """
     matches = [re.search(re.escape(reference), text, re.IGNORECASE) for reference in references]
     start = min([match.start() for match in matches if match], default=0)
     sentence_starts = [match.end() for match in _BREAK.finditer(text) if match.end() <= start]
@@ -411,9 +420,11 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         content = read_json(path, MEND)
     except UserError:
+        # Not one JSON value: a JSONL file, or `records` says what is wrong with it.
         yield from records(path, MEND)
         return
     if isinstance(content, dict):
+        # SQuAD has its articles under "data"; any other object is a JSONL file of a single line.
         content = content.get("data", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
         raise UserError(f"{path} is no list of rows; {MEND}")

@@ -98,7 +98,7 @@ def dates(text: str) -> list[Date]:
 
 def _days_of(month: int) -> int:
     """The number of days that a month may have."""
-    _, days = monthrange(2000, month)
+    _, days = monthrange(2000, month)  # a leap year
     return days
 
 
@@ -130,6 +130,7 @@ def of_event(text: str, attribute: str) -> str:
     """The parts of a text that have a date and speak of an attribute's event, as birth; the whole text if none does."""
     # "$^" matches nothing: an attribute without an event.
     event = re.compile(names.table()["events"].get(attribute.partition(" ")[0], "$^"), re.IGNORECASE)
+    # At commas, full stops and "and", but not within a date such as "December 29, 1880" or "29. December".
     parts = re.split(r"(?:[,;]|(?:(?<=\d{4})|(?<!\d))\.)\s+(?!\d)|\band\s+(?=[a-z])", text)
     dating = [part for part in parts if event.search(part) and dates(in_figures(part))]
     return ". ".join(dating) or text
@@ -150,6 +151,7 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
         days |= dict.fromkeys(written, f"{day} {month_name[month]}")
     longest_first = sorted(days, key=len)[::-1]
     any_of = "|".join(re.escape(name) for name in longest_first).replace("'", "['’]?")
+    # "St" is also written "St." or "Saint"; a name such as "first day of" needs a year behind it.
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
     pattern = re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
     return pattern, {_key(name): day for name, day in days.items()}
@@ -170,6 +172,7 @@ def agreement(text: str, expected: Date) -> float:
     if not matches:
         return _partial(text, expected)
     if len(matches) > 1:
+        # "From May 1, 1980 to ...", or a dash before the second date: a range.
         before_second = text[: matches[1].span[0]]
         if re.search(r"\b(?:between|from)\b|\d\s*-\s*$", before_second, re.IGNORECASE):
             return 0.0
@@ -197,7 +200,7 @@ def _partial(text: str, expected: Date) -> float:
         is_year = not named_year or same_year(named_year, year)
         return is_year and named_month in (0, month) and named_day in (0, day)
 
-    expected_year = expected.readings[0][0]
+    expected_year = expected.readings[0][0]  # readings differ in month and day only
     if decade and expected_year // 10 != int(decade[1]):
         return 0.0
     if not any(map(agrees, expected.readings)):
@@ -212,6 +215,7 @@ class _Months(parser.parserinfo):
     HMS = AMPM = ()
 
     def month(self, name: str) -> int | None:
+        # Shorter words, such as "de", are no months.
         return months().get(names.fold(name)) if len(name) > 2 else None
 
     def convertyear(self, year: int, century_specified: bool = False) -> int:
@@ -253,7 +257,7 @@ def _calendar(of: str) -> dict[str, int]:
     for language in reversed(languages):
         for forms in getattr(Locale.parse(language), of).values():
             for number, name in [*forms["abbreviated"].items(), *forms["wide"].items()]:
-                in_hebrew = f"ב{name}"  # "in May"
+                in_hebrew = f"ב{name}"  # "in May" is one word; names of other languages never have this prefix
                 for written in (in_hebrew, names.digraphs(name), name):
                     numbered[names.fold(written).strip(". ")] = number
     return numbered

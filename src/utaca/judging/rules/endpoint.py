@@ -36,7 +36,7 @@ def complete(messages: list[dict[str, Any]]) -> dict[str, Any]:
             blocks += _TASK.findall(text)
     try:
         content = json.dumps(tasks.answer(json.loads(blocks[-1])), ensure_ascii=False)
-    except (IndexError, ValueError, KeyError, TypeError, RecursionError):
+    except (IndexError, ValueError, KeyError, TypeError, RecursionError):  # no task, or a malformed one
         content = _READY if _READY in texts[-1] else _UNABLE
     # Tokens are counted as words.
     read = sum(len(text.split()) for text in texts)
@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Read the body, and send a chat completion or an error."""
         # The connection closes after an error before the body was read: what remains of the body would be taken for the
-        # next request.
+        # next request. A body of unknown length (Transfer-Encoding) is such an error.
         closes_anyway = self.close_connection
         self.close_connection = True
         length = self.headers.get("Content-Length", "" if "Transfer-Encoding" in self.headers else "0")
@@ -107,22 +107,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _allowed(self) -> str | None:
         """The method of the path that was asked for, which may end in a slash; None if there is no such path."""
+        # A request whose first line cannot be parsed has no path.
         return _ALLOWED.get(getattr(self, "path", "").partition("?")[0].rstrip("/"))
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Send an error in OpenAI's format; also those of the base class, as for an unknown method."""
         allowed = self._allowed()
+        # The base class sends 501 for any other method, such as PUT; on a path that exists, 405 is right.
         if code == HTTPStatus.NOT_IMPLEMENTED and allowed:
             code = 405
             message = None
         headers = {"Allow": allowed} if code == 405 and allowed else {}
+        # After these errors it may be unclear where the request ends, so that no other can follow it.
         self.close_connection = self.close_connection or code in (400, 411, 413, 414, 431, 501, 505)
         sentence = message or f"{self.command} {self.path[:100]}: {HTTPStatus(code).phrase}"
         kind = "server_error" if code >= 500 else "invalid_request_error"
         self._send(code, {"error": {"message": sentence, "type": kind, "param": None, "code": None}}, headers)
 
     def _send(self, status: int, answer: dict[str, Any], headers: dict[str, str] | None = None) -> None:
-        """Send a response with ``answer`` as JSON."""
+        """Send a response with ``answer`` as JSON, and with further ``headers``; to HEAD, the headers only."""
         content = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -146,10 +149,12 @@ class _Server(ThreadingHTTPServer):
 
 def run(host: str, port: int) -> None:
     """Serve until interrupted (Ctrl-C); port 0 means any free port."""
+    # A name such as localhost may have several addresses; the first one is served.
     first, *others = bound(host, port)
     for other in others:
         other.close()
     server = _Server(first.getsockname(), _Handler, bind_and_activate=False)
+    # The server opens a socket of its own, in whose place the bound one is put.
     server.socket.close()
     server.socket = first
     server.server_activate()

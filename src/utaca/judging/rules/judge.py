@@ -60,6 +60,7 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
     text = ". ".join(claim for claim, _ in claims)
     share, reason = _agreement(text, reference, attribute, question)
     is_of_words = dates.expected(reference, attribute) is None and not names.is_group(kind, "of codes")
+    # A corrected text scores at most _MISSPELT, so that correcting a better one cannot help.
     corrected = names.corrected(text, reference) if is_of_words and share < _MISSPELT else text
     if corrected != text:
         share, reason = _agreement(corrected, reference, attribute, question)
@@ -73,7 +74,10 @@ def score(question: str, attribute: str, prediction: str, reference: str) -> tup
 
 
 def equivalent(prediction: str, reference: str, attribute: str) -> bool:
-    """Whether two values, without a sentence around them, are the same."""
+    """Whether two values, without a sentence around them, are the same.
+
+    A date must be the same day, a number or code have the same characters; any other value is compared as a name.
+    """
     expected = dates.expected(reference, attribute)
     if expected is not None:
         date = dates.whole_date(dates.in_figures(prediction))
@@ -119,8 +123,10 @@ def _by_character(text: str, reference: str, kind: str) -> float:
         with_signs = statements.pattern("dot").sub(".", with_signs)
         matches = set(_ADDRESSES[kind].findall(with_signs.lower()))
         wanted = set(_ADDRESSES[kind].findall(reference.lower()))
+        # Of an e-mail address, the part before the @ alone.
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
+        # The share of the stated addresses that are right.
         return len(matches & wanted) / max(len(matches), 1)
     if kind == "phone":
         scores = [_phone(phone[0], reference) for phone in _PHONE.finditer(text)]
@@ -149,9 +155,11 @@ def _phone(phone: str, reference: str) -> float:
     wanted, wanted_has_code = _digits(_EXTENSION.sub("", reference))
     if digits == wanted:
         return share
+    # The digits with a country's code, and those without it, from which a trunk zero is dropped abroad.
     international, national = (digits, wanted) if has_code else (wanted, digits)
     national = national.removeprefix("0")
     length_of_code = len(international) - len(national)
+    # Codes of countries have one to three digits.
     if has_code != wanted_has_code and international.endswith(national) and 1 <= length_of_code <= 3:
         return share
     is_end = wanted.endswith(digits) and len(digits) >= 6
@@ -184,6 +192,7 @@ class _Names:
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
+        # Where the text names each part of the reference; None for a part that it does not name.
         windows = [self._window(words, part, text, reference) for part in parts]
         matched = [window for window in windows if window is not None]
         if not matched:
@@ -198,7 +207,7 @@ class _Names:
             if names.is_group(self.kind, "narrowed by a word") and further.isdisjoint(modifiers):
                 return _PART * share, "the reference, narrowed"
             return 0.0, "a longer name"
-        last = max(last for _, last in matched)
+        last = max(last_word for _, last_word in matched)
         stated_regions, end = names.regions_after(words, last, self.kind)
         is_elsewhere = regions and not stated_regions and self._has_unknown_region(words, last)
         if not names.compatible(stated_regions, regions) or is_elsewhere:
@@ -230,6 +239,8 @@ class _Names:
         letters = reference.strip(" .").replace(".", "")
         windows: list[tuple[int, int]] = []
         for first in range(len(places)):
+            # The name may be written in one word less or more (Master Card), as one word (an initialism, say), or in as
+            # many words as the reference, an initialism, has letters.
             for length in {len(wanted) - 1, len(wanted), len(wanted) + 1, 1, len(letters)}:
                 if not 0 < length <= len(places) - first:
                     continue
@@ -258,6 +269,7 @@ class _Names:
         before = words[max(first - 2, 0) : first][::-1]
         after = words[last + 1 : last + 3]
         _, length_of_region = names.region_at(words, last + 1, self.kind)
+        # A region behind a name does not make it another name, but "City" does: Kansas City is not Kansas.
         if length_of_region:
             after = []
         elif self.kind == "place" and after[:1] == ["city"]:
@@ -296,8 +308,8 @@ class _Names:
             is_aside = words[:begin].count(BRACKET) % 2 == 1
             if piece in right or not is_aside:
                 listed.append(piece)
-        first = listed.index(right[0])
-        last = listed.index(right[-1])
+        first_right = listed.index(right[0])
+        last_right = listed.index(right[-1])
         # If words of a sentence stand before the value in its piece ("He studied at MIT"), no list leads up to it.
         start = right[0][0]
         previous = words[start - 1] if start else ""
@@ -308,8 +320,8 @@ class _Names:
             return self._other_value(words, piece, name)
 
         # Outwards from the right value, up to the first piece that is no other value.
-        before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first])))
-        after = takewhile(bool, map(other_value, listed[last + 1 :]))
+        before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first_right])))
+        after = takewhile(bool, map(other_value, listed[last_right + 1 :]))
         return len({*before, *after})
 
     def _pieces(self, words: list[str]) -> list[tuple[int, int]]:
@@ -357,6 +369,7 @@ class _Names:
             return 1.0, TOLD_APART[0]
         if self.kind == "university" and Counter(wanted) - Counter(stated) == Counter(["university"]):
             return 1.0, TOLD_APART[1]
+        # Of the names of these, only the first words stand for the whole, as "Goldman" for "Goldman Sachs".
         if self.kind in ("university", "company") and stated != wanted[: len(stated)]:
             return 0.0, "another value"
         return min(len(stated) / len(wanted), _PART), "part of the reference"

@@ -62,8 +62,10 @@ def label(
     elif is_same:
         consistent = set(range(len(text)))
     elif has_no_remarks and not is_in_free_words:
+        # The text is a value and nothing else, so that it can be compared with the reference word by word.
         consistent = _consistent(text, answer, attribute)
     else:
+        # The value must first be found among words that assert nothing.
         idle = repeated | {word for word in words if names.is_plain(word, "")}
         consistent = _supported(text, answer, idle, attribute)
     return _labelled(tokens, consistent, abstained, reasons)
@@ -118,6 +120,7 @@ def _labelled(
             own_labels.append(UNKNOWN)
         else:
             own_labels.append(CORRECT if consistent.issuperset(characters) else HALLUCINATED)
+    # The label of tokens before the first one with letters or digits; of all tokens, if none has any.
     known = [own for own in own_labels if own is not None]
     if known:
         current = known[0]
@@ -180,6 +183,7 @@ def _refused(text: str, question_words: set[str]) -> set[int]:
 
 def _subject_fault(person: str, attribute: str, prediction: str) -> str:
     """The reason "about another attribute" or "about another person" if a pattern sentence is; "" for all others."""
+    # The attribute's name is tried first, because it may contain "of" itself, as "date of birth".
     match = re.match(rf"\s*The ({re.escape(attribute)}|.+?) of (.+?) is\b", prediction, re.IGNORECASE)
     if match is None:
         return ""
@@ -306,6 +310,7 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
         del words[0]
     for first in range(len(runs) - len(words) + 1):
         candidate = runs[first : first + len(words)]
+        # The words of the reference, one after another; not the 200 of 1,200 or the 2 of 2nd.
         if candidate and [run for run, _ in candidate] == words:
             start = candidate[0][1][0]
             end = candidate[-1][1][-1] + 1
@@ -322,6 +327,7 @@ def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute
     asserting = [i for i, (run, _) in enumerate(runs) if run not in idle]
     if not asserting:
         return set()
+    # Pieces begin and end with idle words or without them: such a word may belong to the value, as in "The Hague".
     for first in range(asserting[0] + 1):
         for last in (asserting[-1], len(runs) - 1):
             start = runs[first][1][0]
@@ -415,6 +421,7 @@ def _written(like: str, number: int, padded: bool) -> str:
     """
     if like.isdecimal():
         width = len(like) if padded or like.startswith("0") else 0
+        # Of a year, as many digits as `like` has; month and day have at most two.
         last_digits = number % 10 ** max(len(like), 2)
         return f"{last_digits:0{width}d}"
     if dates.months()[names.fold(like)] == number:

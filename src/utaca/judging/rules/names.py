@@ -129,7 +129,8 @@ def _cities() -> dict[str, str]:
 @functools.cache
 def _city(name: str) -> tuple[str, ...] | None:
     """Canonical words of the city that has this name, in the form of :func:`bare`; None if there is no such city."""
-    name = name.translate(dict.fromkeys(_VOWELS.values()))  # The table has no marks.
+    # Without the ideographs that `fold` puts for marks: the table has no marks.
+    name = name.translate(dict.fromkeys(_VOWELS.values()))
     if name not in _cities():
         return None
     words = tuple(_tokens(_cities()[name]))
@@ -145,7 +146,8 @@ def is_city(text: str) -> bool:
 def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
     """The canonical words of all variants in a group, by the words of the variant.
 
-    The second result is the number of words of the longest variant, at least 4.
+    The second result is the number of words of the longest variant, but at least 4, so that names
+    of cities (:func:`_city`), which are not among the variants, are found up to that length.
     """
 
     def split(text: str) -> tuple[str, ...]:
@@ -199,7 +201,7 @@ def _canonical(text: str, of: str) -> tuple[str, ...]:
                 if is_abbreviation and plain[place : place + 1] == [STOP]:
                     place += 1  # The full stop of "St. Louis" belongs to the abbreviation.
                 break
-        else:
+        else:  # No variant begins at this token.
             result.append(plain[place])
             place += 1
     return tuple(result)
@@ -256,7 +258,10 @@ def skipped(of: str) -> frozenset[str]:
 
 
 def same(left: Sequence[str], right: Sequence[str], of: str) -> bool:
-    """Whether two lists of content words name one thing; their order matters to a few universities only."""
+    """Whether two lists of content words name one thing, in any order.
+
+    The order matters to a few universities only: York University is not the University of York.
+    """
     of_two_words = len(left) == len(right) == 2
     if of == "university" and of_two_words and left != right and listed("namesakes") & {*left}:
         return False
@@ -274,7 +279,11 @@ def expansions(parts: Sequence[str], of: str) -> list[list[str]]:
 
 
 def corrected(text: str, wanted: str) -> str:
-    """A text in which misspellings of the words of ``wanted`` are replaced by these words, folded."""
+    """A text in which misspellings of the words of ``wanted`` are replaced by these words, folded.
+
+    Words of fewer than five letters are left as they are, and a misspelling must begin with the right letter: else too
+    many words would count as misspelt.
+    """
     right = [word for word in re.findall(r"[^\W\d_]{4,}", fold(wanted)) if word not in listed("legal")]
 
     def rewritten(match: re.Match[str]) -> str:
@@ -296,6 +305,7 @@ def _misspells(word: str, meant: str) -> bool:
     if slips == 0:
         # It sounds like the other word. That is a slip even if a word list has it, as some have misspelt words.
         return True
+    # One slip or letters in another order, but no word or name of its own.
     return (slips == 1 or sorted(word) == sorted(meant)) and not _is_known(word)
 
 
@@ -330,6 +340,7 @@ def paraphrases(text_words: Iterable[str], name: Iterable[str], of: str) -> bool
         is_cue_of_another = any(further <= of_another for of_another in cues.values())
         # A single further word is allowed if at least two cues are right and it is not a cue of another thing.
         is_allowed = not further or (len(further) == 1 < len(right_cues) and not is_cue_of_another)
+        # Besides cues, all words of the name that say something will do, if the table has cues of the thing at all.
         has_whole_name = cues[thing] and right >= words_of_name - idle
         if is_allowed and (right_cues or has_whole_name):
             return True
@@ -389,6 +400,7 @@ def _regions() -> tuple[dict[tuple[str, ...], frozenset[Region]], int]:
     for language in table()["languages"]["countries"].split():
         for code, name in Locale.parse(language).territories.items():
             if _is_country(code):
+                # A country is named by its name, or by its code.
                 named |= {(name, code, ""), (code, code, "")}
     for country, subdivisions in table()["regions"].items():
         for code, others in subdivisions.items():
@@ -489,7 +501,10 @@ def compatible(left: Sequence[frozenset[Region]], right: Sequence[frozenset[Regi
 
 
 def _may_agree(meanings: frozenset[Region], others: frozenset[Region]) -> bool:
-    """Whether two names of regions may mean the same, or a country and a subdivision of it."""
+    """Whether two names of regions may mean the same, or a country and a subdivision of it.
+
+    ``meanings`` and ``others`` are the regions that each of the two names may mean.
+    """
     for (country, subdivision), (other_country, other_subdivision) in product(meanings, others):
         is_within = subdivision == other_subdivision or not subdivision or not other_subdivision
         if country == other_country and is_within:

@@ -20,6 +20,7 @@ def in_digits(text: str) -> str:
     """A text with its English number words as digits; ordinals keep their suffix ("third" becomes "3rd")."""
     plain = _DOZEN.sub(lambda dozen: "six" if dozen[1] else "twelve", _OH.sub(" zero ", text))
     digits = alpha2digit(plain, "en", 0)
+    # Pairs are joined only if there were number words: "19 85" in a text without any are two numbers.
     return text if digits == text else _PAIR.sub(r"\1\2\3\4", digits)
 
 

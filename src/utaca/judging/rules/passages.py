@@ -108,6 +108,7 @@ class _Text:
         if expected is not None:
             stated = [date.span for date in dates.dates(self._text) if date.same(expected)]
             yield from stated
+            # Only a text with number words or names of holidays may state the date in a further form.
             if stated or dates.in_figures(self._text) == self._text:
                 return
         for sentence in self._sentences:
@@ -155,6 +156,7 @@ class _Text:
         if words <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
             return False
         share, reason = judge.score("", attribute, piece, value)
+        # CONTAINED: the piece has words besides the value, which is found by itself as a shorter piece.
         # "Sheffield" means the town, and not the University of Sheffield.
         is_town = reason in judge.TOLD_APART and _is_of_a_town(value)
         return share == 1 and reason != judge.CONTAINED and not is_town

@@ -57,7 +57,9 @@ def clean(text: str, attribute: str) -> str:
             fields = {}
         text = str(fields.get(attribute, fields.get("answer", text)))
     for markup in _lines("markup"):
+        # Group 1 is what the markup encloses, which stays; without such a group, it is the empty one behind it.
         text = re.sub(rf"(?m:{markup})()", r"\1", text)
+    # Digits of other scripts as ASCII digits.
     text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
     return re.sub(r"[‐‑‒–—−]", "-", text).strip()
 
@@ -74,6 +76,7 @@ def about(question: str, attribute: str, text: str) -> str:
     person = subject[1] if subject else ""
     openings = list(re.finditer(_PATTERN.format(re.escape(attribute)), text))
     # A pattern sentence ends where the next one opens.
+    # Without an opening there still is one end, which the zip drops.
     ends = [opening.start() for opening in openings[1:]] + [len(text)]
     for opening, end in zip(openings, ends, strict=False):
         is_attribute = names.fold(opening[1]) == names.fold(attribute)
@@ -87,7 +90,8 @@ def about(question: str, attribute: str, text: str) -> str:
         text = pattern("next fact").sub("", line[1]).strip()
     first_name = re.escape(person.split(" ")[0] or "$")
     for named in re.finditer(rf"(?:[,;]|\b(?:but|while|whereas|and))\s+{first_name}\b(?!['’]s)", text):
-        # A long sentence may speak of other people or times before it names the person.
+        # A long sentence may speak of other people or times before it names the person. The six characters are for a
+        # conjunction before the name, as "while", which speaks of another too.
         if pattern("aside").search(text[: named.start() + 6]):
             text = text[named.start() :].lstrip(",; ")
             break
@@ -177,6 +181,7 @@ def same_person(person: str, named: str) -> bool:
     if not words:
         return True
     initials = {word[0] for word in person_words}
+    # Whether each of the words is one of the person's, or an initial of one.
     matching = [word in person_words or word in initials for word in words]
     if all(matching):
         return True
@@ -196,13 +201,15 @@ def claims(text: str) -> list[tuple[str, bool]]:
     Refusals, denials and clauses that the text retracts are left out.
     """
     text = EXCLUDED.sub("", IDIOM.sub("", text))
+    # Clauses between commas that deny something, or speak of other times or people ("after leaving Yale", "whose ...").
     for aside in pattern("subordinate").findall(text):
         if NEGATION.search(aside) or pattern("beside").search(aside):
             text = text.replace(aside, "")
     asserted: list[tuple[str, bool]] = []
-    has_refused = False
+    has_refused = False  # "I do not know; perhaps 1974" is a guess, "perhaps 1974" alone is not
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
+            # "Paris, no, wait: Rome": what was asserted so far is retracted, and the rest of the clause asserts anew.
             asserted.clear()
             clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):

@@ -67,6 +67,7 @@ def _split(
     """Rows on the documents of a split; ``people`` are its rows of schema "biographies"."""
     part = f"{SPLITS[split].capitalize()} split"
     in_paper = paper.tables().dataset[split]
+    # Documents may have different numbers of facts, and one range for all stands in the table.
     numbers_of_facts = {len(person["facts"]) for person in people}
     fewest, most = min(numbers_of_facts), max(numbers_of_facts)
     range_of_facts = str(fewest) if fewest == most else f"{fewest} to {most}"
@@ -75,10 +76,11 @@ def _split(
         shortest, mean, longest = in_paper.tokens
         tokens_in_paper = f"{shortest:,} to {longest:,}, mean {mean:,}"
     kinds = {span["kind"] for document in documents for span in document["spans"]}
-    is_padded = "article" in kinds
+    is_padded = "article" in kinds  # else only simple sentences ("filler"), if anything, stand around the biography
     yield _row(part, "Documents", len(documents), in_paper.documents)
     yield _row(part, "Facts a document", range_of_facts, in_paper.facts)
     yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), tokens_in_paper)
+    # One writer wrote all biographies of a split.
     yield _row(part, "Text", _writer(people[0]["writer"], config), in_paper.text)
     yield _row(part, "Padding", corpus_in_words(config) if is_padded else "none", in_paper.padding)
 
@@ -107,7 +109,7 @@ def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Itera
             for fact in person["facts"]:
                 attribute = fact["attribute"]
                 summaries.setdefault(attribute, summary(attribute, person["person"], fact["value"]))
-        # People who were written by hand may have others.
+        # Biographies written by hand may state attributes beyond those of the split.
         for attribute in dict.fromkeys([*attributes, *summaries]):
             yield _row(part, attribute.capitalize(), summaries.get(attribute), in_paper.get(attribute))
 
@@ -140,8 +142,9 @@ def fillers(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], around: tuple[str, str] = ("", "")) -> str:
-    """Shorten a biography to its first and last sentence and those that hold a fact's value, with :data:`GAP` between.
+    """Shorten a biography to its first and last sentence and those that hold a fact's value as the fact has it.
 
+    :data:`GAP` stands for what is left out, also before and after the biography.
     ``around`` are the first and the last sentence of the document's padding (:func:`fillers`), which stand around it.
     """
     first, last = around
@@ -152,6 +155,7 @@ def shortened(sentences: Sequence[str], facts: Sequence[Mapping[str, str]], arou
             parts.append(sentence)
         elif parts[-1] != GAP:
             parts.append(GAP)
+    # The last sentence is always kept, so that no two gaps meet here.
     parts.append(GAP)
     if last:
         parts.append(last)
@@ -187,7 +191,7 @@ def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
     """
     detector = seeds[0]
     in_paper = paper.tables().hyperparameters
-    encoders = list(detector.signal_encoders.values())
+    encoders = list(detector.signal_encoders.values())  # each begins with a linear layer
     block = detector.blocks[0]
     widths = tuple(f"{width:,} ({paper.NAMES[reader]})" for reader, width in in_paper.embedding_width.items())
     settings = detector.settings

@@ -42,10 +42,10 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
 
     For each kind there are :data:`SHOWN` cases, and a row of means over all decisions that were replayed.
     """
-    (path,) = files["replays"]
-    (scores,) = files["replay_scores"]
-    check_source(scores, files["replays"])
-    replays = replayed(rows(path, "replays"), rows(scores, "scores"))
+    (answers_path,) = files["replays"]
+    (scores_path,) = files["replay_scores"]
+    check_source(scores_path, files["replays"])
+    replays = replayed(rows(answers_path, "replays"), rows(scores_path, "scores"))
     is_judged = replays["quality_pct_before"].notna() & replays["quality_pct_after"].notna()
     reported = paper.tables().failures
     table: list[Row] = []
@@ -54,7 +54,7 @@ def failures(files: Files, config: schema.Config) -> pd.DataFrame:
         shown = _shown(of_kind, kind)
         for number in range(SHOWN):
             case = f"{kind}-{number + 1}"  # the paper's name of the case, as FP-1
-            # A row without a case, unless the run has one.
+            # A row without figures, filled in below if the run has so many cases.
             row: Row = {"case": case, "intervention": intervention, "n_replayed": 0, "document": NONE, "token": ""}
             row["step"] = NAN
             row |= dict.fromkeys(_CHANGES, NAN)
@@ -90,6 +90,7 @@ def replayed(answers: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str,
             "rollbacks": answer["rollbacks"],
         }
 
+    # Each document has one answer as decided, and one for each of its decisions that was turned.
     before = {answer["document"]: figures(answer) for answer in answers if answer["kind"] == AS_DECIDED}
     identity = ["document", "kind", "step", "token"]
     replays = []
@@ -137,7 +138,7 @@ def _mean(of_kind: pd.DataFrame, kind: str, config: schema.Config) -> Row:
 
 
 def _paper(figures: Mapping[str, float] | None) -> Row:
-    """The columns of the paper's figures of a case, which has no changes and no tokens of all passes there."""
+    """The columns of the paper's figures of a case: before and after, of all figures but the tokens of all passes."""
     names: list[str] = []
     for name in ("quality_pct", "mtokens", "rollbacks"):
         names += [f"{name}_before", f"{name}_after"]
@@ -192,14 +193,14 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
         if not (label["uncertain"] and label["replaced"] and was_wrong and is_right):
             continue
         step = steps[label["document"], label["point"], label["step"]]
-        tokens = list(step["tentative_top_tokens"])
+        tokens = list(step["tentative_top_tokens"])  # the ten best, the best first
         logits = step["tentative_top_logits"]
         rank = NAN
         before = NAN
         if step["token"] in tokens:
             place = tokens.index(step["token"])
             rank = place + 1
-            # Log-probabilities of one pass differ as its logits do.
+            # Two tokens' log-probabilities in one pass differ by the difference of their logits.
             before = step["tentative_logprob"] + logits[place] - logits[tokens.index(step["tentative_token"])]
         cases.append(
             {
@@ -219,6 +220,7 @@ def corrections(labels: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[st
 
 def _mean_correction(known: Sequence[Row], config: schema.Config) -> Row:
     """The row of means over the cases of :func:`corrections` whose rank and log-probability before are ``known``."""
+    # The columns are named for a run without cases, whose means are NaN.
     frame = pd.DataFrame(known, columns=["document", "rank_before", "rank_after", "logprob_before", "logprob_after"])
     document, documents = pd.factorize(frame["document"], sort=True)
     draws = Draws.of(len(documents), config, "probabilities")

@@ -70,7 +70,7 @@ def learned_from(settings: schema.DetectorSettings) -> str:
 
 
 def load(path: str | Path) -> Detections:
-    """Read a file of schema "detections".
+    """Read a file of schema "detections", in which all detectors judge the same tokens, each under each of its seeds.
 
     Raises:
         UserError: the file is empty, or its detectors judged different tokens.
@@ -82,12 +82,13 @@ def load(path: str | Path) -> Detections:
     # Columns that are the same for all detectors.
     identity = ["document", "budget", "step", "label", "value"]
     runs: dict[str, list[Run]] = {}
-    first: pd.DataFrame | None = None
+    first: pd.DataFrame | None = None  # rows of the first detector and seed, whose tokens all others must have
     for (name, seed), rows in data.groupby(["detector", "seed"], sort=False):
         rows = rows.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
         first = rows if first is None else first
         if not rows[identity].equals(first[identity]):
             raise UserError(f"{path} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again")
+        # Uncertain is either of two classes: hallucinated or unknown.
         p = (rows["p_hallucinated"] + rows["p_unknown"]).to_numpy(dtype=np.float64)
         known_p = None if np.isnan(p).any() else p
         run = Run(rows["uncertain"].to_numpy(bool), rows["score"].to_numpy(), known_p)
@@ -122,6 +123,7 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
         is_compared = bool(metrics) and name != config.detector
         for metric in COMPARED:
             column, factor = METRICS[metric]
+            # [0] is the mean over seeds; [1] would be its standard deviation.
             difference = main[metric][0] - metrics[metric][0] if is_compared else Resampled()
             row[f"{column}_p"] = difference.p
             difference.put(row, f"{column}_difference", factor)
@@ -137,7 +139,8 @@ def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
     data = loaded(files)
     name = config.detector
     draws = Draws.of(len(data.documents), config, "detection")
-    # A path of budgets that sink and rise has the largest of them, as in "K_max=4, Sub.1".
+    # A trajectory whose budgets sink and rise has the largest of them as its budget; it is called by its path, as in
+    # "K_max=4, Sub.1".
     path_names = {path.budget: str(path) for path in config.scale.test.paths}
     # Which tokens are of each budget, by the budget in words.
     masks = {}
@@ -154,7 +157,7 @@ def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     """Make the table of the detector with some of its components only, and of generation with it as the trigger.
 
-    It has the rows of the paper's table, some of which the run may not have trained.
+    It has the rows of the paper's table; a row whose variant the run has not trained has no figures.
     """
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
@@ -162,7 +165,7 @@ def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
     decoded = decoded_with(files, config, names.values())
     rows = []
     for components, figures in paper.tables().ablation.items():
-        name = names[components]
+        name = names[components]  # "" if the run has no such variant
         margin, embedding, lstm = components
         row: Row = {"margin": margin, "embedding": embedding, "lstm": lstm}
         row |= _row(data, name, measured(data, name, draws), draws)
@@ -197,8 +200,10 @@ def _variant_with(components: tuple[bool, bool, bool], config: schema.Config) ->
     main = config.detectors[config.detector]
     margin, embedding, lstm = components
     signals = ["margin"] if margin else []
+    # Training answers are chained for an LSTM only; 1 means that each stands by itself.
     chain = main.chain if lstm else 1
     wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
+    # The config's detector first: another variant may differ from it in its name only.
     for name in (config.detector, *config.detectors):
         settings = config.detectors[name]
         # Two detectors that were taken from folders, and not trained here, may differ in the folder.
@@ -280,7 +285,7 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
     tokens = (data.label >= 0) & chosen
     document = data.document[tokens]
     label = data.label[tokens]
-    # For each seed, its metrics, and their values in the resamples of documents.
+    # For each seed: its metrics over all tokens, and those of them that are resampled in the resamples of documents.
     metrics = []
     resamples = []
     for run in data.runs.get(name, ()):
@@ -297,7 +302,7 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
         mean, sd = statistics.mean_sd([of_run[metric] for of_run in metrics])
         figure = Resampled(mean)
         if metric in resamples[0]:
-            figure = Resampled(mean, draws.mean(name, [of_run[metric] for of_run in resamples]))
+            figure = Resampled(mean, draws.mean(name, [by_metric[metric] for by_metric in resamples]))
         result[metric] = figure, sd
     return result
 
@@ -310,7 +315,7 @@ def resampled_run(run: Run, negative: np.ndarray, document: np.ndarray, counts: 
     """
 
     def by_document(selected: np.ndarray) -> np.ndarray:
-        """How many of the selected tokens each document has."""
+        """How many of the tokens that ``selected`` [n] marks each document has."""
         return np.bincount(document[selected], minlength=counts.shape[1]).astype(np.float64)
 
     n_uncertain = by_document(negative)

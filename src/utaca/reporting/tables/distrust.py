@@ -42,6 +42,7 @@ def distrust(files: Files, config: schema.Config) -> pd.DataFrame:
                 warned.append(f"{title(name)} distrusts {row['share_distrusted_pct']:.0f} % of the validation tokens.")
             rows.append(row)
         distrusted_shares = [run.uncertain[labelled].mean() for run in data.runs.get(name, ())]
+        # A variant without verdicts was not run on the test split.
         rows.append(shown | _row("test", uncertain, distrusted_shares or [NAN]))
     warning = " ".join([*warned, TOO_MUCH_DISTRUST]) if warned else ""
     return framed(rows, len(data.documents), data.seeds, warned=warning)

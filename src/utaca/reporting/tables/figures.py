@@ -104,11 +104,12 @@ def _draw_curve(axes: Axes, points: pd.DataFrame, variant: str, number: int) -> 
         markersize=5,
         color=mark.color,
         linestyle=palette.LINES[number % len(palette.LINES)],
-        # A curve of one point has no line, so that its marker has to distinguish it.
+        # A method's first curve has filled markers, its second the same ones open, and each further one another shape:
+        # a curve of a single point has no line that would tell it apart.
         marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
         markerfacecolor=palette.WHITE if number else mark.color,
     )
-    # From what its accepted passes select to what all its passes select.
+    # At each point, a line from the tokens that its accepted passes select to those that all its passes select.
     ends = line["mtokens"], line["mtokens_with_tentative"]
     axes.hlines(line["cas_pct"], *ends, color=mark.color, linewidth=0.8)
 
@@ -130,7 +131,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
         for place, (row, tick) in enumerate(zip(rows, axes.get_yticklabels(), strict=True)):
             mark = palette.MARKS[palette.known(row["family"])]
             is_mean = row["n_points"] > 1
-            # A single point's note says that InfLLM has no point at its tokens.
+            # The note in a single point's row says that it lies beyond InfLLM's range of tokens.
             is_open = bool(row["note"]) and not is_mean and not row["over"]
             weight = "bold" if is_mean else "normal"
             style = _MEAN_STYLE if is_mean else {**_POINT_STYLE, "marker": mark.marker}
@@ -149,6 +150,7 @@ def differences(verdict: pd.DataFrame, directory: str | Path, config: schema.Con
                 label, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL, weight=weight
             )
             tick.set_weight(weight)
+        # Downwards, so that the table's first row is at the top.
         axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)

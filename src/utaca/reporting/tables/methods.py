@@ -35,11 +35,13 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     shown_blocks = [point for point in blocks if point.family == schema.FIXED or point.detector == config.detector]
     shown = [*others, *shown_blocks]
     draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
+    # The points among which the nearest UT-ACA point is sought.
     adaptive = [point for point in shown if point.decoder == schema.ADAPTIVE]
     reported = paper.tables()
     reader = paper.reference_reader(reported.test, config.reader.name)
     rows = []
     for point in shown:
+        # The paper's table of methods lacks the points in block memory, which are in its table of the test split.
         figures = None
         if point.in_paper:
             figures = reported.methods.get(reader, {}).get(point.decoder) or reported.test[reader].get(point.key)
@@ -65,7 +67,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
 
 def _nearest(point: PointResult, others: Sequence[PointResult]) -> PointResult | None:
     """The point among ``others`` whose mTokens differ from the point's by the smallest factor; None without others."""
-    tokens = max(1.0, point.ratio(MTOKENS))
+    tokens = max(1.0, point.ratio(MTOKENS))  # a point may select none, which has no logarithm
 
     def distance(other: PointResult) -> float:
         other_tokens = max(1.0, other.ratio(MTOKENS))
@@ -80,12 +82,13 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     Raises :class:`UserError` if the two lists answer different documents.
     """
     in_blocks = {label for label, point in config.operating.items() if point.in_blocks}
-    labels = set(config.shown("test", schema.METHODS)) - in_blocks
-    others = points(files["method_answers"], files["method_scores"], labels) if labels else []
-    # Drafts change no answer.
+    # Without labels, `points` would read all points of its files.
+    other_labels = set(config.shown("test", schema.METHODS)) - in_blocks
+    others = points(files["method_answers"], files["method_scores"], other_labels) if other_labels else []
+    # Section drafts repeats points of others with drafted tokens, which change no answer.
     sections = [section for section in schema.SECTIONS if section != schema.DRAFTS]
-    labels = in_blocks.intersection(config.shown("test", *sections))
-    blocks = points(files["test_answers"], files["test_scores"], labels) if labels else []
+    block_labels = in_blocks.intersection(config.shown("test", *sections))
+    blocks = points(files["test_answers"], files["test_scores"], block_labels) if block_labels else []
     if len({point.documents for point in [*others, *blocks]}) > 1:
         raise UserError(
             f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
@@ -109,6 +112,7 @@ def _setting(point: PointResult, kinds: Mapping[str, type[Method]], config: sche
         if _plain(defaults[key]) != _plain(value) and not is_in_setting:
             changed.append(f"{key}={value}")
     setting = setting_in_words(point, config)
+    # A method without a budget has a dash for its setting; changed settings replace it.
     if setting == render.MISSING and changed:
         return ", ".join(changed)
     return ", ".join([setting, *changed])

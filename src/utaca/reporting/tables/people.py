@@ -28,12 +28,13 @@ _Reviewed = tuple[Correction, Mapping[str, Any]]  # a correction, and the token'
 
 def labels(files: Files, config: schema.Config) -> pd.DataFrame:
     """Make the table of the shares of label classes by split, and of the labeller's agreement with a human reviewer."""
-    # None if no person has corrected labels.
+    # None if no person has reviewed labels; the paths of the sheet are then empty.
     sheet = next((read_sheet(Path(path), Correction) for path in files["label_sheet"]), None)
     reviewed: dict[str, list[_Reviewed]] = {ALL: []}
     tokens = {}
     for split, path in zip(SPLITS, files["labels"], strict=True):
         tokens[split] = read(path, "labels").select(["document", "label", "source"]).to_pandas()
+        # The sheet is matched with the labels as the person saw them; `labels` are those after the corrections.
         uncorrected = read(files[f"{split}_uncorrected"], "labels").to_pylist() if sheet else []
         corrections = [correction for correction in sheet or [] if correction.split == split]
         reviewed[split] = matched(uncorrected, corrections)
@@ -75,7 +76,8 @@ def _labels_row(
     row["n_reviewed_answers"] = len(answers)
     row["n_reviewed"] = len(corrections)
     row["n_changed"] = sum(correction.human != correction.label for correction in corrections)
-    # Only tokens that were drawn at random, and that the labeller labelled, show how far the two agree.
+    # Only tokens of answers drawn at random show how far the two agree, and of these only tokens that the labeller
+    # labelled: the alignment labels the others (template), or their request failed.
     compared = []
     for correction, token in reviewed:
         if correction.sample == RANDOM and token["source"] == "endpoint":
@@ -86,7 +88,7 @@ def _labels_row(
 def _agreement(compared: Sequence[Correction], split: str, config: schema.Config) -> Row:
     """The columns on how far the labeller and the person agree over the ``compared`` tokens, resampled by document."""
     documents = sorted({(correction.split, original(correction.document)) for correction in compared})
-    # By document, label of the labeller and label of the person.
+    # Counts by document, label of the labeller and label of the person.
     confusion = np.zeros((len(documents), len(_CLASSES), len(_CLASSES)))
     for correction in compared:
         document = documents.index((correction.split, original(correction.document)))
@@ -107,6 +109,7 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
     sheet = next((read_sheet(Path(path), HumanScore) for path in files["score_sheet"]), None)
     columns = ["split", "point", "document", "cas", "string_match", "human"]
     pairs = [row | {"human": score.human} for score, row in matched(judged, sheet or [])]
+    # The last three columns are scores, with None for a failed judgement.
     scored = pd.DataFrame(pairs, columns=columns).astype(dict.fromkeys(columns[3:], float))
     table = []
     if sheet is not None:
@@ -123,7 +126,8 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
 def _human_row(split: str, point: str, scored: pd.DataFrame, config: schema.Config) -> Row:
     """The row of a point: means over the attributes that both a person and the judge have scored.
 
-    ``scored`` has a row for each attribute that a person has scored.
+    ``scored`` has a row for each attribute that a person has scored. ``split`` and ``point`` are :data:`ALL` in the row
+    over all points. ``difference`` is the judge's score minus the person's, ``distance`` the same without its sign.
     """
     judged = scored[scored["cas"].notna()]
     document, documents = pd.factorize(judged["document"], sort=True)

@@ -57,7 +57,7 @@ class PointTable:
         return paper.reference_reader(self.reported, self.config.reader.name)
 
     def rows(self) -> list[Row]:
-        """A row for each point."""
+        """A row for each point, with the paper's figures of those that the paper may report."""
         reported = self.reported.get(self.reader, {})
         rows = []
         for point in self.points:
@@ -75,6 +75,7 @@ class PointTable:
 
     def framed(self, rows: Sequence[Row]) -> pd.DataFrame:
         """Make the frame of the table from its ``rows``, with the words that captions of such tables use."""
+        # The fewest documents over which the times of a point were measured.
         n_timed = min(row["n_timed"] for row in rows)
         documents = f"{n_timed} document{'s' * (n_timed != 1)}"
         return framed(

@@ -63,7 +63,7 @@ def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tup
         # The budget of the second pass, 0 if that is K_max.
         second_budget = triggers[by_oracle.index].map(lambda trigger: trigger.value or 0)
         steps = steps.merge(by_oracle.assign(second_budget=second_budget), on=["document", "point"])
-        # The passes that the sum of tokens and rollbacks above does not have.
+        # The passes that are not yet in `n_generated`, which has one for each token and one more for each rollback.
         below_k_max = steps["k"] < steps["budget"]
         has_second = steps["k"] != steps["second_budget"]
         accepted_twice = below_k_max & has_second & ~steps["rolled_back"]
@@ -80,6 +80,7 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
     for rule, usage in _USAGE.items():
         if files[usage]:
             requests[rule] = len(read(files[usage], "usage", ["answers"]))
+    # A rule may have files of one kind only, such as tokens without benchmark files; it has a row all the same.
     frame = frame.join(counts, how="outer").join(pd.Series(requests, name="n_requests", dtype=float), how="outer")
     known = [rule for rule in _RULES if rule in frame.index]
     others = sorted(set(frame.index) - set(_RULES))
@@ -92,9 +93,10 @@ def resources(files: Files, config: schema.Config) -> pd.DataFrame:
 def _measured(folder: Path) -> pd.DataFrame:
     """What Snakemake measured of a run's jobs: a row for each rule, from the benchmark files in ``folder``."""
     parts = [pd.DataFrame(columns=["stage", "job", *_MEASURED])]
-    # The file of a job that ends just now, or that was killed, may be empty.
+    # A benchmark file is empty while its job is just ending, or if the job was killed.
     written = [path for path in folder.rglob("*.tsv") if path.stat().st_size]
     for path in sorted(written):
+        # The rule's name: a rule has a folder with a file for each job, or the file RULE.tsv for its only job.
         stage = path.relative_to(folder).parts[0].removesuffix(".tsv")
         # Short jobs end before Snakemake measures their processes.
         figures = pd.read_csv(path, sep="\t").reindex(columns=_MEASURED).apply(pd.to_numeric, errors="coerce")
@@ -107,7 +109,7 @@ def _measured(folder: Path) -> pd.DataFrame:
         cpu_s=("cpu_time", "sum"),
         peak_gib=("max_rss", "max"),
     )
-    frame["peak_gib"] /= 2**10
+    frame["peak_gib"] /= 2**10  # from MiB
     return frame
 
 
@@ -123,5 +125,8 @@ def _tokens(files: Files) -> dict[str, tuple[int, int]]:
 
 
 def _total(column: pd.Series) -> float:
-    """The total of a column over all stages: the sum, or the largest value where a sum means nothing."""
+    """The total of a column over all stages: the sum, or for columns of :data:`_LARGEST` the largest value.
+
+    The sum of a column without any figure is NaN, and not 0.
+    """
     return column.max() if column.name in _LARGEST else column.sum(min_count=1)

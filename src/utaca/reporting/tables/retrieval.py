@@ -133,6 +133,7 @@ def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -
         for row in rows(path, "documents", ["id", "person", "facts", "text", "evidence"]):
             if row["id"] not in names:
                 continue
+            # Of each token, the character offsets [start, end) in the text.
             starts, ends = np.array(prompts.document_offsets(row["text"])).reshape(-1, 2).T
             spans: dict[str, list[np.ndarray]] = {fact["attribute"]: [] for fact in row["facts"]}
             for evidence in row["evidence"] or []:
@@ -146,6 +147,7 @@ def _documents(paths: Sequence[str | Path], names: set[str], prompts: Prompts) -
                         f"{path}: the evidence of attribute {attribute!r} is not in the text of document "
                         f"{row['id']}; remove the file and make it again"
                     )
+                # The tokens that overlap the value by at least one character.
                 spans[attribute].append(np.flatnonzero((starts < end) & (ends > start)))
             documents[row["id"]] = _Document(row["person"], len(starts), spans)
     return documents
@@ -191,7 +193,7 @@ def _add_retrieval(
             fact = all_facts[point, name, attribute]
             place = _value_start(texts, attribute, document.person)
             if not spans or place is None:
-                continue
+                continue  # It stays excluded for the reason that `facts` set.
             # A token is decoded by the pass over the token before it.
             n_far = layout.n_far(n_prompt - 1 + int(of_answer["step"].iloc[place]))
             gold = _gold(spans, layout, n_far)
@@ -199,13 +201,14 @@ def _add_retrieval(
                 needed.setdefault(int(of_answer.index[place]), []).append(_Needed(fact, gold, n_far))
             else:
                 fact.excluded = IN_VIEW
-    for row, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
-        for each in needed[row]:
+    for index, layers in _selected(path, np.array(sorted(needed), dtype=np.int64)):
+        for each in needed[index]:
             _set_recall(each, layers)
 
 
 def _set_recall(needed: _Needed, layers: Sequence[Sequence[int]]) -> None:
     """Count the fact, and set which layers recalled it; ``layers`` has the block ids that each layer selected."""
+    # Gold blocks and their neighbours; an id below 0 or from `n_far` on is no far block, and is never selected.
     wanted: set[int] = set()
     for block in needed.gold:
         wanted.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
@@ -213,7 +216,7 @@ def _set_recall(needed: _Needed, layers: Sequence[Sequence[int]]) -> None:
     fact.excluded = ""
     fact.recalled = np.array([not wanted.isdisjoint(layer) for layer in layers])
     n_wanted = sum(0 <= block < needed.n_far for block in wanted)
-    k = len(layers[0])
+    k = len(layers[0])  # all layers select equally many blocks
     # One minus the probability that k random far blocks have none of those wanted.
     fact.chance = 1 - math.comb(needed.n_far - n_wanted, k) / math.comb(needed.n_far, k)
 
@@ -227,6 +230,7 @@ def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | Non
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
         return None
+    # The token whose text has the first character of the value: the first one that ends behind it.
     step = bisect_right(list(accumulate(map(len, texts))), sentence.value_start)
     while step and not texts[step - 1]:
         step -= 1
@@ -290,7 +294,7 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         n_facts, n_layers = hits.shape
         best = int(hits.sum(0).argmax()) if n_facts else None
         judged = ~np.isnan(cas)
-        # Without a fact, both are empty.
+        # Without a counted fact there is no best layer; `judged` is as empty as `recalled` then has to be.
         recalled = judged if best is None else hits[:, best]
         chance = float(np.mean([fact.chance for fact in counted])) if counted else NAN
         row: Row = {
@@ -312,6 +316,7 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         for name, chosen in (("recalled", recalled & judged), ("missed", ~recalled & judged)):
             row[f"n_{name}"] = int(chosen.sum())
             draws.mean_of(cas, document, chosen).put(row, f"cas_{name}_pct", 100)
+        # A fact's share of the layers that recall it, and whether any layer does.
         draws.mean_of(hits.sum(1) / max(1, n_layers), document).put(row, "mean_recall_pct", 100)
         draws.mean_of(hits.any(1), document).put(row, "any_recall_pct", 100)
         table.append(row)

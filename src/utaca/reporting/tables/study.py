@@ -74,7 +74,7 @@ class Study:
                 raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
             if not scores:
                 raise UserError(f"{files['judged'][0]} has no scores of {point} about document {name}; score it again")
-            # A score of 0.9 is no longer 0.9 in the single precision of the files.
+            # The files have single precision, in which 0.9 is less than RIGHT: rounding makes it 0.9 again.
             frame = pd.DataFrame(scores).astype(dict.fromkeys(SCORES, float)).round(dict.fromkeys(SCORES, 6))
             answers.append(frame.assign(number=number, person=persons[name]))
         return cls(point, answers, sheet is not None)
@@ -89,7 +89,7 @@ def point_of(config: schema.Config) -> str:
     """Label of the studied point, one of the test split's points with a detector.
 
     It is the point whose human scores the paper reports. If the run lacks that one, it is preferably one with the
-    config's detector, and of those the one of the largest K_max.
+    config's detector, and of those the one of the largest K_max. Of equals it is the first in the config's order.
     """
     # `tried` lists the points in block memory whose trigger is a detector.
     points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
@@ -107,6 +107,7 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
     """Make the table of CAS, string match and human scores: a row for each studied answer, and a row of means."""
     study = Study.of(files, config)
     columns = ENTRIES["human"].of_paper
+    # The correlation of CAS and human scores is over the attributes of all answers, so only the row of means has it.
     table = [_scores(answer) | {"n_documents": 1, "correlation": NAN} for answer in study.answers]
     by_answer = pd.DataFrame(table)
     draws = Draws.of(len(table), config, "human")
@@ -116,13 +117,15 @@ def human(files: Files, config: schema.Config) -> pd.DataFrame:
         # An answer without a score by the judge or by a person has no part in that mean.
         is_scored = values.notna().to_numpy()
         draws.mean_of(values.to_numpy(), np.arange(len(by_answer)), is_scored).put(mean, f"{name}_pct")
+    # Means over the answers that a person scored: pandas leaves out NaN.
     mean["n_right"] = by_answer["n_right"].mean()
     mean["n_scored"] = by_answer["n_scored"].mean()
     mean["n_failed_judgements"] = int(by_answer["n_failed_judgements"].sum())
     both = pd.concat(study.answers).dropna(subset=["cas", "human"])
-    place = both["number"].to_numpy() - 1
-    draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), place).put(mean, "correlation")
-    # The paper reports the means only.
+    # `number` counts documents from 1, the draws have them from column 0.
+    document = both["number"].to_numpy() - 1
+    draws.correlation(both["cas"].to_numpy(), both["human"].to_numpy(), document).put(mean, "correlation")
+    # The paper reports the means only, of a single point.
     (figures,) = paper.tables().human.values()
     result = [row | paper.reference(columns, None) for row in table]
     result.append(mean | paper.reference(columns, figures))
@@ -169,6 +172,7 @@ def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
             for name in SCORES:
                 row[f"{name}_pct"] = 100 * scored[name]
             table.append(row | paper.reference(columns, None))
+        # The paper reports the means of a case. The table has no counts, which `_scores` makes too.
         mean = _scores(answer)
         for count in ("n_right", "n_scored", "n_failed_judgements"):
             del mean[count]
@@ -180,7 +184,8 @@ def cas_cases(files: Files, config: schema.Config) -> pd.DataFrame:
 def in_another_form(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
     """Find the answer whose values are all right, some of them in another form than the reference; None without one.
 
-    If there are several, it is the one with the lowest mean string match, and then the first by its document's id.
+    If there are several, it is the one with the lowest mean string match, and of equals the first by its document's id.
+    An answer with a failed judgement (CAS NaN) is never one.
     """
     right = []
     for answer in answers:
@@ -214,5 +219,6 @@ def with_wrong_values(answers: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
 
 def _states(prediction: str) -> bool:
     """Whether a prediction gives a value, and is neither empty nor a refusal."""
+    # `claims` leaves out refusals and denials.
     claims = "".join(claim for claim, _ in statements.claims(prediction))
     return any(map(str.isalnum, claims))

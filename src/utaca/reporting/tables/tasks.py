@@ -58,7 +58,8 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
             raise UserError(f"the answers of {name} are not those of its rows; answer them again")
         points = pooled(_point(rows) for _, rows in table.groupby(["split", "point"], sort=False))
-        # The length of a text is known from any answer that was decoded; others have read nothing.
+        # A text's length is the number of its tokens that were read, and of those that were cut ("dropped"). Any answer
+        # that was decoded has it; an answer that was not decoded has read nothing.
         decoded = table[table["n_context"] > 0]
         tokens = (decoded["n_context"] + decoded["dropped"]).groupby(decoded["example"]).max().mean()
         official = bool(examples["official"].all())
@@ -101,7 +102,10 @@ class Group:
         return [of_set.points[identity] for of_set in self.sets]
 
     def mean(self, identity: Identity, measure: Measure = SCORE) -> Resampled:
-        """The mean over the sets of a point's ``measure``; NaN if the point was not run on one of them."""
+        """The mean over the sets of a point's ``measure``; NaN if the point was not run on one of them.
+
+        Resample number i of the mean takes resample number i of each set.
+        """
         by_set = [of_set.points[identity].resampled(measure, of_set.draws) for of_set in self.sets]
         mean = statistics.mean(by_set)
         if any(point.not_run for point in self.points(identity)):
@@ -160,6 +164,7 @@ def calibration(files: Files, config: schema.Config) -> pd.DataFrame:
             gain.put(row, "gain")
             balanced[detector].put(row, "balanced_accuracy_pct", 100)
             row["learned_from"] = learned_from(config.detectors[detector])
+            # The paper has a pair of rows for a point: before calibration and after it.
             figures = None
             if reported := paper.tables().calibration.get(group.name, {}).get(identity.key):
                 figures_before, figures_after = reported
@@ -192,6 +197,7 @@ def _row(group: Group, identity: Identity, table: str, config: schema.Config) ->
     }
     row |= point_rows.identified(first, config)
     row |= point_rows.measured(entry.names, lambda measure: group.mean(identity, measure))
+    # The first part of a key is the decoder; "full" reads the whole text.
     full_attention = next((other for other in group.identities if other.key[0] == "full"), identity)
     difference = Resampled()
     if full_attention != identity:
@@ -212,6 +218,7 @@ def _bar_row(group: Group, bar: schema.BarSettings, config: schema.Config) -> Ro
 
     ``group`` is the bar's set. The score is NaN if one of the points was not run.
     """
+    # The points that the config decodes on this set, by the names that bars use for them.
     identities = {point.name: of_config(point, config).identity for point in config.decoded(group.name)}
     points_run = set()
     for name, identity in identities.items():

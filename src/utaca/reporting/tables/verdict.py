@@ -60,6 +60,7 @@ def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
 
     There is no interval if the difference is the same in all documents, so that all have its sign.
     """
+    # The p-value of the sign test: the probability that n_documents signs all agree by chance, on either side.
     if isnan(low) and 2 * 0.5**n_documents < 1 - statistics.LEVEL:
         low = high = value
     if low > 0:
@@ -84,6 +85,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     rows: list[Row] = []
     for group in [*groups, pairs, controlled]:
         rows += group
+    # Secondary comparisons are shown with their adjusted p-values; the primary one needs no adjustment.
     secondary = [row for row in rows if row["claim"] == "secondary"]
     statistics.adjust(secondary, "gain_p")
     for row in secondary:
@@ -91,6 +93,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     # Before the rows are sorted: the sentence takes the first of each kind.
     lead = _lead(rows, groups, controlled, n_documents) if curve else _no_verdict("InfLLM")
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
+    # Rows have further keys for the sentence (group, is_default, meets), which are no columns of the table.
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return framed(frame, n_documents, lead=lead, failed=sum(point.n_failed for point in points))
 
@@ -177,13 +180,14 @@ class _Comparison:
         # Places in the group of the points that the mean is over.
         within = [place for place, row in enumerate(rows) if row["meets"]] or list(range(len(rows)))
         if len(within) > 1:
+            # All points of the group have the same method, trigger, detector and seeds, which the mean takes over.
             mean = rows[0] | _NO_FIGURES
             mean["name"] = f"{name}, mean of {len(within)}"
             mean["setting"] = "mean"
             mean["n_points"] = len(within)
             mean["claim"] = "exploratory"
             mean["note"] = "" if len(within) == len(group) else "of the points within InfLLM's range"
-            mean["meets"] = rows[within[0]]["meets"]
+            mean["meets"] = rows[within[0]]["meets"]  # either all of these points meet it or none does
             _Gain.mean([gains[place] for place in within]).put(mean)
             rows.insert(0, mean)
         return [row | {"group": name} for row in rows]
@@ -227,7 +231,7 @@ class _Comparison:
         if not pairs:
             return []
         first, _ = pairs[0]
-        # The columns that all of these points share are taken from the first.
+        # The columns that all of these points share are taken from the first; the others are set or emptied below.
         row = self._row(first, self._gain(first), "exploratory") | _NO_FIGURES
         own_rate = fmean([point.ratio(ROLLBACKS) for point, _ in pairs])
         control_rate = fmean([control.ratio(ROLLBACKS) for _, control in pairs])
@@ -323,6 +327,7 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
     """
     what = _outcome(row, "gain_pct", n_documents)
     if row["over"]:
+        # A comparison of two points is called "A over B", which becomes "A does better than B", say.
         result = name.replace(" over ", f" {what} ", 1)
         measure = "its gain on InfLLM"
     else:
@@ -347,9 +352,10 @@ def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
 
 
 def _in_points(row: Row, column: str) -> str:
-    """The difference in a row's ``column`` with its interval, in words."""
+    """The difference in a row's ``column`` with its interval, in words, as in "+1.2 points [0.3, 2.1]"."""
     low = row[f"{column}_low"]
     high = row[f"{column}_high"]
+    # A small negative difference rounds to "-0.0".
     difference = f"{row[column]:+.1f}".replace("-0.0", "+0.0")
     limits = ", without an interval" if isnan(low) else f" [{low:.1f}, {high:.1f}]"
     return f"{difference} points{limits}"
