@@ -214,6 +214,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         accepted = first
         accepted_step = first_step
         rows = row.in_pass
+        # Only a token below K_max can be expanded. With fixed budgets there is no trigger.
         compact = policy is not None and k < k_max
         if compact and trigger.expands(number, first, second):
             # Roll back: the first pass is not committed, another one under a wider budget takes its place. Rows behind
@@ -238,6 +239,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         elif policy is not None:
             k = _checked(policy, policy.update(k, k_max, first), 1, k_max)
         accepted.rows = rows
+        # A second pass that was not accepted is kept for comparison.
         accepted.probe = second if second is not accepted else None
         state.commit(accepted_step)
         tokens = token_reader.accept(accepted)
