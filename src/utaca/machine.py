@@ -80,6 +80,7 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys
     """
     about = meminfo.read_text() if meminfo.is_file() else ""
     available = re.search(r"^MemAvailable:\s+(\d+) kB", about, re.MULTILINE)
+    # Free bytes of the machine, then those that each group leaves; the least counts.
     free = [int(available[1]) * 1024] if available else []
     group_lines = _GROUP.read_text() if _GROUP.is_file() else ""
     for line, folder, limit_name, used_name, cache in _LIMITS:

@@ -154,6 +154,7 @@ class Drafts:
         """
         if self._rows and token is not None and self._rows[0].follows(token, k, second_budget):
             return self._rows.pop(0)
+        # The next row has a wrong guess or another budget, and the rows behind it saw its token.
         self.reject()
         return None
 

@@ -190,10 +190,12 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     budgets = decoding.budgets
     prompt = _prompt(decoding)
     state, pieces, tokens = decoding.reading.begin(prompt, decoding.max_new_tokens, max(budgets), token_reader.captures)
+    # The question is read first, but for ``tokens`` at its end, which the first step of decoding passes.
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield [step]
         state.commit(step)
+    # A function for each step that chooses a token by its logits.
     draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
     drafts = Drafts(state, generation, _lookup(decoding, prompt, together))
     k_max = budgets[0]

@@ -354,6 +354,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
     points = [setup.point for setup in able]
     identity = digest([setup.identity for setup in able])
     for place, question in enumerate(questions):
+        # The answers to a question follow each other in ``decoded``, in the order of ``able``.
 
         def make(question: _Journaled = question, first: int = place * len(able)) -> pa.Table:
             return question.table(zip(decoded()[first : first + len(able)], points, strict=True))

@@ -32,7 +32,7 @@ def can_record(branch: Continuation) -> bool:
 class StepGraph:
     """The step that passes one token behind a branch under at most ``k_max`` blocks.
 
-    ``token``, ``place`` and ``k`` [1] are the numbers that change from token to token. The other tensors are fixed:
+    ``token``, ``place`` and ``k`` [1] are the numbers that change from token to token. Fixed tensors are these:
     ``entries`` are the indices of the window's tokens, ``blocks`` the numbers of all blocks that are or become far,
     ``initial`` [1, n] those of the initial blocks, and ``to_edge`` is the rotation to the window's edge.
     """

@@ -109,7 +109,7 @@ class SavedDocuments:
     def _make_room(self, needed: int) -> None:
         """Remove the files that were not used for longest, until ``needed`` more bytes have room.
 
-        The other files in the folder are not a document's and stay.
+        Files in the folder that hold no document, such as the user's own, stay (:meth:`_files`).
         """
         files = sorted(self._files())
         held = sum(length for _, length, _ in files)

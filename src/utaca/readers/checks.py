@@ -298,8 +298,11 @@ def check_names(
 
 
 def check_numbers(where: str, model: nn.Module) -> None:
-    """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros, as in a
-    file whose end was never written."""
+    """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros.
+
+    The end of a file that was never written is zeros.
+    """
+    # Buffers have numbers too: the frequencies of the rotary embedding, the scales of packed weights.
     numbers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
     for name, weight in [*model.named_parameters(), *numbers]:
         low, high = (bound.item() for bound in weight.aminmax())

@@ -123,6 +123,7 @@ class Reader:
         about |= {"type": config.model_type, "width": self.width, "vocabulary": config.vocab_size}
         for weight in self.model.parameters():
             flat = weight.detach().reshape(-1, weight.shape[-1])
+            # The first row, one in the middle and, of an odd number of rows, the last.
             rows.append(flat[:: max(1, len(flat) // 2)].to(torch.bfloat16).flatten())
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         digest.update(torch.cat(rows).cpu().view(torch.int16).numpy().tobytes())
@@ -218,6 +219,7 @@ class Reader:
         faulty: list[int] = []
 
         def note(layer: int) -> Callable[[object, object, Tensor], None]:
+            """A forward hook that notes the layer; it returns None, which leaves the layer's output as it is."""
             return lambda _module, _inputs, output: None if output.isfinite().all() else faulty.append(layer)
 
         self.watched = True

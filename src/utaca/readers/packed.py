@@ -343,14 +343,17 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """
 
     def empty(name: str, dtype: torch.dtype) -> Tensor:
+        """A tensor without numbers, in the place of the file's tensor of this name."""
         return torch.empty(shapes[name], dtype=dtype, device="meta")
 
     def rows(name: str) -> PackedRows:
+        """The rows of a matrix whose tensors' names begin with ``name``."""
         about = (("kind", torch.uint8), ("rows", torch.uint8), ("sample", torch.bfloat16))
         return PackedRows(*(empty(f"{name}.{part}", dtype) for part, dtype in about))
 
     for tensor in shapes:
         name, _, part = tensor.rpartition(".")
+        # A module is replaced once, at its codes or rows; the exact rows of a head come with the head.
         if part not in ("codes", "rows") or name.endswith(".exact"):
             continue
         module = model.get_submodule(name)

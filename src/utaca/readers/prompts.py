@@ -181,6 +181,7 @@ class Prompts:
         marked = list(zip(roles, marks, strict=True))
         mend = "send messages in the order of roles that it takes"
         rendered = _rendered(self._plain, marked, answered=False, mend=mend)
+        # In turn the template's own strings and, from 1 on, the numbers of the messages between them.
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:
             raise UserError("the reader's chat template does not write each message once; leave out some of them")

@@ -49,6 +49,7 @@ def must(rule: str, holds: Callable[[Any], object]) -> pydantic.AfterValidator:
     """
 
     def check(value: Any) -> Any:
+        """Return the value if the rule holds; else raise an error of the type "rule", which :func:`_sentence` words."""
         if not holds(value):
             raise PydanticCustomError("rule", "must {rule}", {"rule": rule, "value": value})
         return value
@@ -84,6 +85,7 @@ def keys(kind: type[T]) -> type[T]:
 
     @wraps(pydantic_init)
     def init(self: T, *values: Any, **named: Any) -> None:
+        """As pydantic's, with :class:`Faults` in place of pydantic's error."""
         try:
             pydantic_init(self, *values, **named)
         except pydantic.ValidationError as error:
