@@ -227,7 +227,8 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
                 accepted = second
                 accepted_step = row.steps[1]
             else:
-                # The next token is decoded under the same budget as the expansion.
+                # The next token is decoded under the same budget as the expansion. The expansion probably gives the
+                # same token as the first pass, which is therefore guessed behind it.
                 after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
                 yield drafts.plan(first_step.tokens, k, 0, after, also=first.token)
                 row = drafts.first()

@@ -251,7 +251,11 @@ class _LayerFound:
 
 
 class RowGroup:
-    """Rows that attend together: single tokens of branches of one document, or steps of one history."""
+    """Rows that attend together: single tokens of branches of one document, or steps of one history.
+
+    All rows have ``size`` tokens, and the same ``n_far`` blocks are far for them. The branches' ``scale`` is the same
+    too. ``clipped``: far keys are seen at the window's edge, and not at positions of their own.
+    """
 
     def __init__(self, steps: list[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
         first = steps[0]
@@ -370,6 +374,7 @@ class RowGroup:
             # All rows see the same keys here, so their tokens can be treated as tokens of one row.
             together = local_query.transpose(0, 1).flatten(1, 2)[None]
             of_tokens = grouped(together, keys, values, scaling)
+            # Output [R, G, H / G, T, D] and log-sum-exp [R, G, H / G, T] again, as of single rows.
             parts.append(tuple(x[0].unflatten(2, (rows, length)).movedim(2, 0) for x in of_tokens))
         parts.append(self._attend_own(layer, local_query, new_key, value, scaling))
         chosen = scores = None
@@ -406,6 +411,7 @@ class RowGroup:
         rotated = torch.stack([layer.rotated for layer in self._layers])
         query = torch.stack([layer.query for layer in self._layers])
         lses = torch.stack([layer.lses for layer in self._layers])
+        # [layers, R, H, T]: the log-sum-exps of all parts of the keys together.
         lse = (lses[:, 0] if lses.shape[1] == 1 else lses.logsumexp(1)).flatten(2, 3)
         layers, rows = lse.shape[:2]
         if not self.n_far:

@@ -149,6 +149,9 @@ class Chunks:
 
     Each chunk attends to the initial tokens, to the blocks it retrieves, to the window that ends where the chunk
     begins, and to itself. Several chunks share a pass only if none retrieves; the result is as of one after another.
+
+    The pass has tokens ``start`` to ``end``, and ``size`` in each chunk. For the first chunk ``n_far`` blocks are far
+    and the window begins at token ``window_start``; the window of what follows the pass begins at ``next_start``.
     """
 
     def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:

@@ -372,4 +372,5 @@ def _ends(path: Path, words: PreTrainedTokenizerBase) -> list[int] | None:
     from gguf import GGUFReader
 
     turn = GGUFReader(path).get_field("tokenizer.ggml.eot_token_id")
+    # A generation config has None, and not an empty list, if it names no end token.
     return sorted({words.eos_token_id, turn and turn.contents()} - {None}) or None

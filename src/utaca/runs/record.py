@@ -37,7 +37,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pan
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 """Endings of the files of a model's folder whose digests the manifest has."""
 _SHOWN = 3
-"""Most keys that a message on a changed base names."""
+"""Most keys that a message on a changed base names; it counts the others."""
 
 
 def base(config: Mapping[str, Any]) -> dict[str, Any]:
