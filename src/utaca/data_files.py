@@ -55,6 +55,7 @@ Pair = Annotated[tuple[T, T], BeforeValidator(lambda key: tuple(key.split(", "))
 
 
 def _sentence(text: str) -> str:
+    """Return the text if it ends in a full stop; else raise ValueError."""
     if not text.endswith("."):
         raise ValueError("it does not end in a full stop")
     return text
@@ -81,6 +82,7 @@ def slots(
         """Return the text if its slots are right; else raise ValueError, which says what is wrong."""
         used = _SLOT.findall(text)
         if capitals:
+            # A slot at the start of a sentence, {Name}, counts as the slot {name}.
             used = [name[:1].lower() + name[1:] for name in used]
         for name in used:
             is_choice = choices and name.count("|") == 1
@@ -99,6 +101,7 @@ def slots(
 
 
 def _listed(names: list[str]) -> str:
+    """The slots of these names, for a message."""
     return ", ".join(f"{{{name}}}" for name in names)
 
 

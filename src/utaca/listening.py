@@ -42,7 +42,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
             unbound = socket.socket(family, kind, protocol)
         except OSError:  # this machine has no IPv6
             continue
-        # A free port that the system chose for the first address serves the others too.
+        # If ``port`` is 0, the port that the system chose for the first address serves the others too.
         shared_port = sockets[0].getsockname()[1] if sockets else port
         try:
             _bind(unbound, (address[0], shared_port, *address[2:]))

@@ -29,7 +29,7 @@ CPUINFO = Path("/proc/cpuinfo")
 
 def gpus(devices: Path = Path("/dev")) -> int:
     """Number of NVIDIA GPUs that this process may use: those of the machine that CUDA_VISIBLE_DEVICES does not hide."""
-    # WSL2 has no files for its GPUs, so nvidia-smi lists them.
+    # A file for each GPU, nvidia0, nvidia1, ... WSL2 has no such files, so nvidia-smi lists its GPUs.
     present = list(devices.glob("nvidia[0-9]*")) or _gpus_have("name")
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -80,10 +80,12 @@ def free_memory(meminfo: Path = Path("/proc/meminfo"), groups: Path = Path("/sys
     """
     about = meminfo.read_text() if meminfo.is_file() else ""
     available = re.search(r"^MemAvailable:\s+(\d+) kB", about, re.MULTILINE)
+    # Free bytes of the machine, then those that each group leaves; the least counts.
     free = [int(available[1]) * 1024] if available else []
     group_lines = _GROUP.read_text() if _GROUP.is_file() else ""
     for line, folder, limit_name, used_name, cache in _LIMITS:
-        # Slurm and systemd set a job's limit on a group within the container's.
+        # A limit holds for all groups within its group: Slurm and systemd set a job's limit on a group within the
+        # container's. So the innermost group and all around it are looked at.
         own = re.search(line, group_lines, re.MULTILINE)
         innermost = groups / folder / (own[1] if own else "")
         for group in (innermost, *innermost.parents):
@@ -131,6 +133,7 @@ def keep_freed_memory() -> None:
     each time; prefill and training on the CPU then take up to twice as long. Fragmentation makes the kept memory grow:
     see :func:`return_freed_memory`.
     """
+    # Numbers of mallopt's parameters in glibc's malloc.h, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD; both are in bytes.
     trim_threshold = -1
     mmap_threshold = -3
     largest = 2**31 - 1
@@ -179,6 +182,7 @@ def natural_dtype(device: str, cpuinfo: Path = CPUINFO) -> str:
     """
     if device == "cuda":
         capabilities = [float(known) for known in _gpus_have("compute_cap") if known[:1].isdigit()]
+        # A GPU whose driver does not tell is taken for one from Ampere on.
         return "bfloat16" if max(capabilities, default=8) >= 8 else "float32"
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     is_disabled = allowed not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", allowed)

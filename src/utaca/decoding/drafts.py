@@ -30,6 +30,7 @@ LONGEST_MATCH = 3
 MEMORY = 0.15
 """Weight of the newest guess in the accuracy of the guesses so far."""
 FIRST_ACCURACY = 0.6
+"""Share of right guesses that is assumed before the first one."""
 
 
 class PromptLookup:
@@ -81,16 +82,24 @@ class PromptLookup:
 
         The other answers that share the pass are taken to guess as much.
         """
+        # Below 1, because of the division.
         accuracy = min(self._accuracy, 0.99)
+        # A pass of n rows has n - 1 guesses. A row counts only if all guesses up to it are right, so the pass decodes
+        # 1 + accuracy + ... + accuracy^(n - 1) tokens on average.
         rows = np.arange(1, self._most + 2)
         tokens = (1 - accuracy**rows) / (1 - accuracy)
+        # A pass takes the time 1 + row_cost for each row. The index of the best number of rows is that of its guesses.
         return int((tokens / (1 + self._row_cost * rows * self._together())).argmax())
 
     @staticmethod
     def _following(tokens: np.ndarray, count: int) -> list[int]:
-        """The ``count`` tokens behind the last place before the end that has most of the last tokens in common."""
+        """The ``count`` tokens behind the place where most of the last tokens occurred before; of several, the last.
+
+        Fewer where the text ends, and none if the last token did not occur before.
+        """
         if not count:
             return []
+        # Indices before the end at which the last token occurs, then those at which the last two do, and so on.
         places = np.flatnonzero(tokens[:-1] == tokens[-1])
         for back in range(1, LONGEST_MATCH):
             longer = places[places >= back]
@@ -121,7 +130,7 @@ class Row:
     in_pass: int = 0
 
     def follows(self, token: int, k: int, second_budget: int) -> bool:
-        """Whether this row is what decoding does behind ``token``, under these budgets."""
+        """Whether this row passes ``token`` under these budgets, which is what decoding does next."""
         return (self.guess, self.k, self.second_budget) == (token, k, second_budget)
 
 
@@ -145,6 +154,7 @@ class Drafts:
         """
         if self._rows and token is not None and self._rows[0].follows(token, k, second_budget):
             return self._rows.pop(0)
+        # The next row has a wrong guess or another budget, and the rows behind it saw its token.
         self.reject()
         return None
 
@@ -165,10 +175,13 @@ class Drafts:
         if second_budget:
             steps.append(self._state.plan(tokens, second_budget))
         self._rows = [Row(None, k, second_budget, steps)]
+        # Rows of a chain have one token each, so nothing is guessed behind a longer step.
         if self._lookup is not None and len(tokens) == 1:
             guesses = self._lookup.guesses(also)[: self._state.longest_chain - 1]
             for guess, (budget, second) in zip(guesses, upcoming, strict=False):
                 passed = on_device([guess], tokens.device)
+                # Both steps of a row follow the first step of the row before it: only rows before the first rollback
+                # are used, and their first steps are the accepted ones.
                 before = self._rows[-1].steps[0]
                 steps = [self._state.plan(passed, budget, before)]
                 if second:

@@ -190,10 +190,12 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     budgets = decoding.budgets
     prompt = _prompt(decoding)
     state, pieces, tokens = decoding.reading.begin(prompt, decoding.max_new_tokens, max(budgets), token_reader.captures)
+    # The question is read first, but for ``tokens`` at its end, which the first step of decoding passes.
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield [step]
         state.commit(step)
+    # A function for each step that chooses a token by its logits.
     draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
     drafts = Drafts(state, generation, _lookup(decoding, prompt, together))
     k_max = budgets[0]
@@ -214,6 +216,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         accepted = first
         accepted_step = first_step
         rows = row.in_pass
+        # Only a token below K_max can be expanded. With fixed budgets there is no trigger.
         compact = policy is not None and k < k_max
         if compact and trigger.expands(number, first, second):
             # Roll back: the first pass is not committed, another one under a wider budget takes its place. Rows behind
@@ -224,7 +227,8 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
                 accepted = second
                 accepted_step = row.steps[1]
             else:
-                # The next token is decoded under the same budget as the expansion.
+                # The next token is decoded under the same budget as the expansion. The expansion probably gives the
+                # same token as the first pass, which is therefore guessed behind it.
                 after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
                 yield drafts.plan(first_step.tokens, k, 0, after, also=first.token)
                 row = drafts.first()
@@ -238,6 +242,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         elif policy is not None:
             k = _checked(policy, policy.update(k, k_max, first), 1, k_max)
         accepted.rows = rows
+        # A second pass that was not accepted is kept for comparison.
         accepted.probe = second if second is not accepted else None
         state.commit(accepted_step)
         tokens = token_reader.accept(accepted)

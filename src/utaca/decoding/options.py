@@ -89,8 +89,13 @@ class Sampling:
             yield partial(self._choose, torch.rand((), generator=generator, dtype=torch.float64).item())
 
     def _choose(self, number: float, logits: Tensor) -> Tensor:
+        """The id [] of the token in the nucleus of ``logits`` [V] on which ``number``, from 0 to below 1, falls.
+
+        The nucleus's tokens, the best first, part the range from 0 to 1 in proportion to their probabilities.
+        """
         # The best logit is 0 first, so that no temperature makes it infinite.
         best = ((logits.double() - logits.max()) / self.temperature).softmax(-1).sort(descending=True, stable=True)
+        # A token is in the nucleus if the better ones do not reach top_p without it.
         before = best.values.cumsum(-1) - best.values
         kept = torch.where(before < self.top_p, best.values, 0.0)
         reached = kept.cumsum(-1)
@@ -171,6 +176,7 @@ class Decoding:
             raise UserError("expanded is for fixed budgets; with a policy, expansion is the trigger's choice")
         if adaptive and len(budgets) > 1:
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
+        # Such a method has used its one budget in reading.
         if not self.reading.adjustable and (adaptive or self.expanded or {*budgets} != {self.reading.budget}):
             raise UserError("this method cannot give a step another budget than it read with; leave budget out here")
         if adaptive and self.trigger.detector is not None:
@@ -178,7 +184,7 @@ class Decoding:
 
     @property
     def budgets(self) -> list[int]:
-        """The budget of each step; the last one serves all further steps."""
+        """The budget of each step; the last one serves all further steps. A single budget serves all steps."""
         budget = self.reading.budget if self.budget is None else self.budget
         if (isinstance(budget, Sequence) and not isinstance(budget, str | bytes)) or getattr(budget, "ndim", 0):
             return [whole("budget", each) for each in budget]

@@ -31,6 +31,8 @@ class Policy:
 
 @dataclass(frozen=True)
 class _Counted(Policy):
+    """A policy with a number of blocks, ``n``; raises :class:`UserError` if that is no whole number."""
+
     n: int
 
     def __post_init__(self) -> None:
@@ -52,9 +54,10 @@ class Sub(_Counted):
 
 
 def path(policy: Set | Sub, k_max: int, every: int, steps: int) -> list[int]:
-    """The budget of each step of an answer whose every ``every``-th step is expanded, whatever its token (0: none).
+    """The budgets of the first ``steps`` steps of an answer whose every ``every``-th step is expanded (0: none).
 
-    These are the budgets of the accepted passes under the trigger :class:`utaca.Every`; they depend on no token.
+    A step that has K_max already is not expanded. These are the budgets of the accepted passes under the trigger
+    :class:`utaca.Every`; they depend on no token.
     """
     budgets = []
     k = k_max

@@ -77,6 +77,7 @@ class Agreement(Trigger):
         _at_least_0(self, self.blocks)
 
     def second_budget(self, k: int, k_max: int) -> int:
+        # Under the budget of the first pass, the second would give the same token.
         budget = self.blocks or k_max
         return budget if budget != k else 0
 
@@ -99,7 +100,10 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class Replayed(Trigger):
-    """Decide as ``trigger`` does, but at some steps as ``decisions`` say: True expands, False does not."""
+    """Decide as ``trigger`` does, but at some steps, from 0, as ``decisions`` say: True expands, False does not.
+
+    Nothing is decided at a step whose budget is K_max already, so a decision for it has no effect.
+    """
 
     trigger: Trigger
     decisions: Mapping[int, bool]
@@ -125,6 +129,7 @@ class Replayed(Trigger):
 
 
 def _at_least_0(trigger: Trigger, number: int) -> None:
+    """Raise :class:`UserError` unless the ``number`` of a trigger is a whole one, 0 or more."""
     if whole(f"the number of {type(trigger).__name__}", number) < 0:
         raise UserError(f"{trigger} has a negative number; give 0 or more")
 

@@ -131,6 +131,7 @@ class Answers:
         length = min(self._length, method.longest(self.reader, room) or self._length)
         key = shared_reading(method, self.reader), length
         if self._kept is None or self._kept[0] != key:
+            # The old reading is dropped before the new one is made, so that both are never in memory at once.
             self._kept = None
             return_freed_memory()
             started = time.perf_counter()
@@ -201,6 +202,7 @@ def loops(tokens: Sequence[int]) -> bool:
     end = list(tokens[-LOOPED:])
     if len(end) < LOOPED:
         return False
+    # A text that repeats a cycle equals itself when it is shifted by one cycle.
     return any(end[period:] == end[:-period] for period in range(1, LONGEST_CYCLE + 1))
 
 

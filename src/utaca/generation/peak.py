@@ -37,6 +37,7 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if self._cuda:
+            # Work of the block may still be under way on the GPU.
             torch.cuda.synchronize()
             self.bytes = torch.cuda.max_memory_allocated()
         else:

@@ -354,6 +354,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
     points = [setup.point for setup in able]
     identity = digest([setup.identity for setup in able])
     for place, question in enumerate(questions):
+        # The answers to a question follow each other in ``decoded``, in the order of ``able``.
 
         def make(question: _Journaled = question, first: int = place * len(able)) -> pa.Table:
             return question.table(zip(decoded()[first : first + len(able)], points, strict=True))
@@ -364,7 +365,8 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
             # Points of one reading are all in block memory, or none is.
             if not able[0].forgives(error):
                 raise
-            # Nothing is shared. Each answer is then decoded without the others, which records what fails.
+            # This question and those after it share nothing. Each of their answers is then decoded by itself, and the
+            # row of one that fails says why.
             return
         question.shared |= {point.label: table.slice(row, 1) for row, point in enumerate(points)}
 

@@ -100,6 +100,7 @@ def replays(
     wanted = [(question, decisions_about[question.document]) for question in asked]
     wanted = [(question, turned) for question, turned in wanted if turned]
     for question, turned in progress(wanted, total=len(wanted), unit="document", desc="replays"):
+        # The defaults keep the values of this turn of the loop.
 
         def make(question: Asked = question, turned: Sequence[Decision] = turned) -> pa.Table:
             generations = _generations(reader, question, method, detector, turned, TOGETHER if together else 1)

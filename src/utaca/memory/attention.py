@@ -19,7 +19,8 @@ _FLASH = torch.ops.aten._scaled_dot_product_flash_attention
 _FLASH_CPU = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _EFFICIENT = torch.ops.aten._scaled_dot_product_efficient_attention
 _FEW = 64
-"""Parts of at most this many queries are merged by few, larger operations, whose number dominates the cost."""
+"""Parts of at most this many queries (B times T) are merged by few, larger operations; for so few queries the number
+of operations decides the cost."""
 _TOGETHER = 1 << 26
 """Most logits to materialise at once if every token represents its block."""
 _PAD = 8
@@ -41,8 +42,12 @@ class Segment(NamedTuple):
 
 
 def attention(segments: Sequence[Segment], scaling: float) -> tuple[Tensor, Tensor]:
-    """Attention output [B, H, T, D], and the log-sum-exp [B, H, T] of the scaled logits in float32 at least."""
+    """Attention output [B, H, T, D], and the log-sum-exp [B, H, T] of the scaled logits in float32 at least.
+
+    One softmax spans the keys of all ``segments``; those without keys count for nothing.
+    """
     segments = [segment for segment in segments if segment.keys.shape[2]]
+    # Of masks, the fused kernels are given only the causal one.
     if any(segment.seen is not None for segment in segments):
         logits = _logits(segments, scaling)
         return mixed(logits.softmax(-1), segments), logits.logsumexp(-1)
@@ -67,13 +72,18 @@ def mixture(parts: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     dtype = first.dtype
     if len(first) * first.shape[-2] <= _FEW:
         outs, lses = (torch.stack(column) for column in zip(*parts, strict=True))
+        # exp(lse) is the sum that the part's own softmax was divided by, hence the part's weight.
         return (outs * lses.softmax(0)[..., None]).sum(0).to(dtype), lses
+    # The same weights, part by part, without a copy of all outputs.
     total = reduce(torch.logaddexp, (lse for _, lse in parts))
     return sum(out * (lse - total).exp()[..., None] for out, lse in parts).to(dtype), total[None]
 
 
 def fused(segment: Segment, scaling: float) -> tuple[Tensor, Tensor]:
-    """:func:`attention` over one segment without a mask; without keys, zeros of weight 0 for :func:`merged`."""
+    """:func:`attention` over one segment without a mask.
+
+    Without keys, the output is zeros and the log-sum-exp is -inf, so that :func:`merged` gives the part weight 0.
+    """
     query, keys, values = segment[:3]
     out, lse = grouped(query, keys, values, scaling, causal=segment.causal)
     return out.flatten(1, 2), lse.flatten(1, 2)
@@ -94,6 +104,8 @@ def grouped(
         out = query.new_zeros(b, groups, shared, t, d)
         return out, torch.full_like(out[..., 0], -math.inf, dtype=torch.float32)
     if causal and t > 1:
+        # The kernel's causal mask takes the queries of a head for consecutive tokens, so that query heads cannot be
+        # joined as below; each gets a copy of its keys. (A single token sees all keys and needs no mask.)
         keys, values = (x[:, :, None].expand(-1, -1, shared, -1, -1).flatten(1, 2) for x in (keys, values))
         out, lse = _kernel(query, keys, values, True, scaling)
         return out.unflatten(1, (groups, shared)), lse.unflatten(1, (groups, shared))
@@ -109,20 +121,24 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     exp(q·k scaling - lse). The sum is computed by swapping roles: attention with the keys as queries, the queries as
     keys, and -lse / scaling as one more coordinate has this sum as its softmax denominator. That coordinate is split
     into three, whose sum keeps float32's precision in any type. With ``causal``, keys and queries belong to the same
-    tokens; time is then reversed, so that the later tokens, whose queries see a key, come before that key.
+    tokens; time is then reversed, so that the later tokens, whose queries see a key, come before that key. The one
+    query per head of T = 1 needs none of this: its products are computed directly.
     """
     g = keys.shape[1]
     shared = query.shape[1] // keys.shape[1]
-    rest = -lse / scaling
+    remainder = -lse / scaling
     coordinates = []
     if query.shape[2] == 1:
         return (products(query, keys, scaling) - lse[..., None]).exp()[:, :, 0].unflatten(1, (g, shared)).sum(2)
     for _ in range(3):
-        coordinates.append(rest.to(query.dtype))
-        rest = rest - coordinates[-1]
+        # The part of the number that the type can hold; what it rounds away goes into the next coordinate.
+        coordinates.append(remainder.to(query.dtype))
+        remainder = remainder - coordinates[-1]
+    # The keys have 1 in the places of the three; zeros fill the width up to a multiple of _PAD.
     query = torch.cat((query, torch.stack(coordinates, -1), query.new_zeros(*query.shape[:3], _PAD - 3)), -1)
     keys = torch.cat((keys, keys.new_ones(*keys.shape[:3], 3), keys.new_zeros(*keys.shape[:3], _PAD - 3)), -1)
     if not causal:
+        # The queries of all heads that share a key's head, as the keys of that one head: the kernel sums over them.
         query = query.reshape(len(query), g, -1, query.shape[-1])
         return _kernel(keys, query, query, False, scaling, only_lse=True)[1].exp()
     query = query.flip(2)
@@ -217,6 +233,7 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
     rows, heads, length, width = query.shape
     groups = len(keys[0])
     total = sum(part.shape[1] for part in keys)
+    # Summed probability [R, blocks] of each block's tokens, over all heads and the queries so far.
     share: Tensor | float = 0.0
     for tile in query.split(max(1, _TOGETHER // (rows * heads * total)), 2):
         grouped = tile.unflatten(1, (groups, -1)).transpose(0, 1).reshape(groups, -1, width).to(keys[0].dtype)
@@ -224,9 +241,11 @@ def token_scores(query: Tensor, size: int, *keys: Tensor) -> Tensor:
         # They are computed head by head, because a batched product would copy keys that are a slice of a document's.
         logits = [torch.stack([head @ each.mT for head, each in zip(grouped, part, strict=True)]) for part in keys]
         logits = (logits[0] if len(logits) == 1 else torch.cat(logits, -1)) * width**-0.5
+        # [G, queries, tokens]; the queries are those of the first row, head by head, then those of the next row.
         p = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
         share = share + p.unflatten(-1, (-1, size)).sum(-1).view(groups, rows, -1, total // size).sum((0, 2))
     share = share / (heads * length)
+    # The least positive number keeps the logarithm finite where a block's probability is rounded to 0.
     return share.clamp(min=torch.finfo(share.dtype).tiny).log() * (heads * width**0.5)
 
 
@@ -255,7 +274,10 @@ def _by_group(rows: Tensor, keys: Tensor) -> Tensor:
 def _kernel(
     query: Tensor, keys: Tensor, values: Tensor, causal: bool, scaling: float, *, only_lse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention, for as many key as query heads."""
+    """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention, for as many key as query heads.
+
+    With ``only_lse`` the caller does not use the output, whose width may then be another.
+    """
     if not query.is_cuda:
         return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)
     if query.dtype in (torch.bfloat16, torch.float16):

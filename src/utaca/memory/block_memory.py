@@ -15,7 +15,10 @@ from utaca.settings.schema import OWN
 
 @dataclass
 class BlockMemory(Document):
-    """A document as methods with block memory read it (:class:`utaca.decoding.options.Reading`)."""
+    """A document as methods with block memory read it (:class:`utaca.decoding.options.Reading`).
+
+    ``dropped``: of the document, no token is cut. There is no default ``budget``: each decoding must name one.
+    """
 
     dropped: ClassVar[int] = 0
     adjustable: ClassVar[bool] = True
@@ -30,6 +33,7 @@ class BlockMemory(Document):
         The first step of decoding passes the prompt's last token, under K_max (paper, algorithm 1).
         """
         m = self.settings
+        # 0 means the budget under which the document was read.
         question_budget = budget if m.question_budget == OWN else m.question_budget or m.prefill_budget
         if not self.clipped:
             # Blocks at true positions stand for full attention, so the question must see all blocks too.

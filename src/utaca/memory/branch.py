@@ -55,6 +55,7 @@ class Branch:
         n = len(memory)
         layers, heads, groups, width = self.reader.shape
         self.start = layout.window_start(n)
+        # Retrieval scores divided by this are scaled logits, averaged over the heads.
         self.scale = heads * width**0.5
         self.packed = memory.clipped and memory.settings.far_positions == PACKED
         self.first_position = self.start if self.packed or not memory.clipped else 0
@@ -67,13 +68,16 @@ class Branch:
         self.n_at_capacity = layout.n_far(n + capacity - 1)
         self.n_whole = layout.blocks(n) if n >= layout.n_init else -layout.initial_blocks
         self.mass_start = layout.first_token(self.n_scored) - self.start
+        # Blocks that leave the window behind the document, and far blocks that the document does not hold whole.
         n_leaving = 0 if memory.settings.representatives == TOKENS else self.n_at_capacity - self.n_scored
         n_tail = max(0, self.n_at_capacity - self.n_whole) if self.n_at_capacity else 0
+        # Gives the tensors below its type and device.
         like = torch.empty(0, dtype=self.reader.dtype, device=memory.tokens.device)
         self.window = like.new_zeros(layers, 2, groups, local + capacity, width)
         self.representatives = memory.representatives[0].new_zeros(layers, groups * width, n_leaving)
         self.attention_mass = self.representatives.new_zeros(layers, groups, n_leaving * layout.block_size)
         self.tail = like.new_zeros(layers, 2, groups, n_tail, layout.block_size, width)
+        # Tokens of the document among those whose mass the branch needs: reading has already summed some of it.
         n_massed = max(0, min(self.attention_mass.shape[2], local - self.mass_start))
         self.state_id: object = id(memory)
         self.k_max = k_max
@@ -103,7 +107,10 @@ class Branch:
 
     @property
     def longest_chain(self) -> int:
-        """Most rows of a chain: until a further block is far for a token, or until the branch is full."""
+        """Most rows of a chain: until a further block is far for a token, or until the branch is full.
+
+        All rows of a chain retrieve from the same blocks, so that they can attend together.
+        """
         layout = self.memory.layout
         n_far = layout.n_far(self.position)
         length = 1
@@ -121,7 +128,10 @@ class Branch:
             run_together(steps)
 
     def graph_of(self, step: BlockStep) -> StepGraph | None:
-        """The graph that runs a step of this branch; None if the step must run as an ordinary pass."""
+        """The graph that runs a step of this branch; None if the step must run as an ordinary pass.
+
+        A graph runs one token that retrieves 1 to ``k_max`` blocks, and calls no hooks on layers (``watched``).
+        """
         if not can_record(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.k_max:
             return None
         if self.graph is None:
@@ -130,12 +140,12 @@ class Branch:
 
     @torch.inference_mode()
     def commit(self, step: BlockStep) -> None:
-        """Append the tokens of a ``step`` that has run."""
+        """Append the tokens of a ``step`` that has run, and represent the blocks that become far by it."""
         passed = step.passed
         row = step.row
-        at = slice(step.n_before, step.n_before + step.size)
-        self.window[:, 0, :, at] = passed.rotated[:, row]
-        self.window[:, 1, :, at] = passed.values[:, row]
+        entries = slice(step.n_before, step.n_before + step.size)
+        self.window[:, 0, :, entries] = passed.rotated[:, row]
+        self.window[:, 1, :, entries] = passed.values[:, row]
         self.length += step.size
         self.state_id = passed.state_ids[row]
         owns_blocks = self.tail.shape[3] > 0
@@ -143,15 +153,21 @@ class Branch:
             self._keep(step.position, torch.stack((passed.keys[:, row], passed.values[:, row]), 1))
         if self.representatives.shape[2]:
             self._queries.append((passed.query[:, row], passed.lse[:, row]))
+            # Queries of single tokens wait until a block becomes far, and then share one product; with a tail they
+            # cannot wait, because they do not see all of the tokens whose mass is kept (see _represent).
             if owns_blocks or step.size > 1 or self.memory.layout.n_far(self.position) > step.n_far:
                 self._represent(step)
 
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
-        """Unrotated keys and values [2, G, k * block_size, D] of blocks ``ids`` [k], all among the first ``n_far``."""
+        """Unrotated keys and values [2, G, k * block_size, D] of blocks ``ids`` [k], all among the first ``n_far``.
+
+        They come from the document, or from the tail where the document does not hold a block whole.
+        """
         store = self.memory.stores[layer]
         n_whole = self.n_whole
         if n_far <= n_whole:
             return store.blocks(ids)
+        # Which of both holds a block is known on the device only, so both are read; clamped ids are not used.
         pairs = self.tail[layer][:, :, (ids - n_whole).clamp(min=0)].flatten(2, 3)
         if n_whole > -self.memory.layout.initial_blocks:
             in_document = (ids < n_whole)[:, None].expand(-1, self.memory.block_size).flatten()[:, None]
@@ -159,7 +175,11 @@ class Branch:
         return pairs
 
     def _keep(self, first: int, pairs: Tensor, layers: slice = slice(None)) -> None:
-        """Copy the tail's part of unrotated ``pairs`` [layers, 2, G, T, D], which begin at token ``first``."""
+        """Copy the tail's part of unrotated ``pairs`` [layers, 2, G, T, D], which begin at token ``first``.
+
+        Tokens before or behind the tail's blocks are left out.
+        """
+        # From here on, counted from the tail's first token; below 0 before it.
         first -= self.memory.layout.first_token(self.n_whole)
         tail = self.tail[layers].flatten(3, 4)[..., max(0, first) : max(0, first + pairs.shape[3]), :]
         tail.copy_(pairs[..., max(0, -first) :, :][..., : tail.shape[3], :])

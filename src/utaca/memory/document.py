@@ -73,4 +73,5 @@ class Document:
         if self.clipped:
             return pairs
         tokens = self.layout.first_token(blocks[:, None]) + torch.arange(self.block_size, device=blocks.device)
+        # Positions below 0 are the padding in the first initial block, which callers cut off.
         return torch.stack((self.reader.rotary(pairs[0], tokens.flatten().clamp(min=0)), pairs[1]))

@@ -30,7 +30,12 @@ def can_record(branch: Continuation) -> bool:
 
 
 class StepGraph:
-    """The step that passes one token behind a branch under at most ``k_max`` blocks."""
+    """The step that passes one token behind a branch under at most ``k_max`` blocks.
+
+    ``token``, ``place`` and ``k`` [1] are the numbers that change from token to token. Fixed tensors are these:
+    ``entries`` are the indices of the window's tokens, ``blocks`` the numbers of all blocks that are or become far,
+    ``initial`` [1, n] those of the initial blocks, and ``to_edge`` is the rotation to the window's edge.
+    """
 
     @torch.inference_mode()
     def __init__(self, branch: Continuation, k_max: int) -> None:
@@ -60,7 +65,7 @@ class StepGraph:
 
     @torch.inference_mode()
     def run(self, step: BlockStep) -> None:
-        """Run a step of the branch, of one token and at most ``k_max`` blocks; sets the step's results."""
+        """Run a step of the branch, of one token and 1 to ``k_max`` blocks; sets the step's results."""
         # A thread has a device of its own, on which torch would record.
         with torch.cuda.device(self.token.device):
             self.token.copy_(step.tokens)
@@ -82,6 +87,7 @@ class StepGraph:
             scaling=self.scaling,
             state_ids=[object()],
         )
+        # The first k blocks are the best ones (see attend); they are reported in the order of their positions.
         step.selected, order = self.chosen[:, 0, : step.k].sort(-1)
         step.scores = self.scores[:, 0].gather(1, order)
         step.captured = {name: found.clone() for name, found in self.captured.items()}
@@ -99,6 +105,8 @@ class StepGraph:
         branch = self.branch
         layout = self.layout
         position = self.place + branch.start
+        # As Layout.n_far and window_start, without their cases for no far block: a step of a graph retrieves at least
+        # one. ``first`` is the window's first entry that the token sees.
         self.n_far = (position + 1 - branch.memory.settings.n_local - layout.n_init) // layout.block_size
         first = layout.n_init + self.n_far * layout.block_size - branch.start
         self.seen_near = (self.entries >= first) & (self.entries <= self.place)
@@ -119,14 +127,19 @@ class StepGraph:
             self.captured[name] = capture(of_all[:, 0], self.n_far, branch.scale)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
-        """Attention output [1, H, 1, D] of query [1, H, 1, D], key and value [1, G, 1, D], all unrotated."""
+        """Attention output [1, H, 1, D] of query [1, H, 1, D], key and value [1, G, 1, D], all unrotated.
+
+        Keeps what the layer found in ``layers``, for :meth:`_compute`.
+        """
         branch = self.branch
         self.scaling = scaling
         heads = query.shape[1]
+        # Query and key rotated to the token's place, and to the window's edge, at which far keys are seen.
         near, edge = self.rotate(torch.cat((query, key), 1)).unbind(0)
         local, rotated = near.split((heads, key.shape[1]), 1)
         edge = edge[:, :heads]
         window = branch.window[layer]
+        # Written before the step is committed: if it is rolled back, the next step writes over the same entry.
         window.index_copy_(2, self.place, torch.cat((rotated, value)))
         scores = block_scores(edge, branch.memory.representatives[layer], branch.representatives[layer][None])
         scores = scores.masked_fill(self.not_far, -torch.inf)

@@ -98,7 +98,10 @@ class BlockStep(Step):
         self.n_before = self.n_committed + len(self.chain)
 
     def equals(self, other: BlockStep) -> bool:
-        """Whether both steps pass the same tokens after the same tokens, and retrieve equally many blocks."""
+        """Whether both steps pass the same tokens after the same tokens, and retrieve equally many blocks.
+
+        They then compute the same, even on different branches.
+        """
         if self.state.state_id != other.state.state_id or self.k != other.k or len(self.chain) != len(other.chain):
             return False
         if self.chain and not self.chain[-1].equals(other.chain[-1]):
@@ -109,6 +112,7 @@ class BlockStep(Step):
     def attended(self) -> int:
         """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
         layout = self.state.memory.layout
+        # As long as no block is far, the window holds the initial tokens.
         initial = layout.n_init if self.n_far else 0
         return initial + self.k * layout.block_size + self.n_before - self.start + self.size
 
@@ -151,7 +155,7 @@ def run_together(steps: Sequence[BlockStep]) -> None:
 
 
 def _twins(steps: Sequence[BlockStep]) -> list[BlockStep]:
-    """For each step, the first of the steps that equals it."""
+    """For each step, the first of the steps that equals it, which may be itself."""
     twins: list[BlockStep] = []
     for step in steps:
         twins.append(next((twin for twin in twins if twin.equals(step)), step))
@@ -159,7 +163,7 @@ def _twins(steps: Sequence[BlockStep]) -> list[BlockStep]:
 
 
 def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
-    """The distinct steps, in groups that can attend together."""
+    """The distinct steps, in groups that can attend together; within a group they are sorted by their k."""
     groups: dict[Hashable, list[BlockStep]] = {}
     # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
     for step in sorted(dict.fromkeys(steps), key=lambda step: step.k):
@@ -177,7 +181,7 @@ def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
 class _Attending:
     """The attention of a pass (:class:`utaca.readers.attention.Attending`), by groups of rows.
 
-    ``keys`` and ``values`` [rows, G, T, D] are those of each layer so far, unrotated.
+    ``keys`` and ``values`` are those of each layer so far, [rows, G, T, D] each, unrotated.
     """
 
     def __init__(self, groups: Sequence[RowGroup]) -> None:
@@ -247,7 +251,11 @@ class _LayerFound:
 
 
 class RowGroup:
-    """Rows that attend together: single tokens of branches of one document, or steps of one history."""
+    """Rows that attend together: single tokens of branches of one document, or steps of one history.
+
+    All rows have ``size`` tokens, and the same ``n_far`` blocks are far for them. The branches' ``scale`` is the same
+    too. ``clipped``: far keys are seen at the window's edge, and not at positions of their own.
+    """
 
     def __init__(self, steps: list[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
         first = steps[0]
@@ -314,7 +322,11 @@ class RowGroup:
             self.seen = torch.cat((sees_itself, sees_chain, sees_own), -1)
 
     def _plan_rotation(self, steps: Sequence[BlockStep]) -> None:
-        """Rotations of queries and keys to the tokens' places and, with far blocks, to the edge of the window."""
+        """Set ``to_place``, which rotates queries and keys to the tokens' places in the window.
+
+        With far blocks it also rotates them to the edge of the window, at which far keys are seen: it then returns two
+        tensors, joined along a new first dimension.
+        """
         branch = steps[0].state
         rotary = branch.reader.rotary
         dtype = branch.window.dtype
@@ -325,7 +337,12 @@ class RowGroup:
             self.to_place = self.to_place.joined_with(rotary.at(range(n_local - 1, n_local), dtype))
 
     def _plan_blocks(self, first: BlockStep, budgets: Sequence[int]) -> None:
-        """Numbers of blocks that the rows attend to; the initial tokens count as blocks too, numbered up to -1."""
+        """Set the rows' numbers of blocks; the initial tokens count as blocks too, numbered up to -1.
+
+        ``initial`` [R, n] are the initial blocks, the same for each row, none while no block is far. ``counts`` are the
+        blocks that each row attends to, ``most`` are the most that one retrieves. ``to_pack`` rotates the keys of a
+        packed branch, those of all rows side by side.
+        """
         branch = first.state
         layout = self.memory.layout
         device = branch.window.device
@@ -357,6 +374,7 @@ class RowGroup:
             # All rows see the same keys here, so their tokens can be treated as tokens of one row.
             together = local_query.transpose(0, 1).flatten(1, 2)[None]
             of_tokens = grouped(together, keys, values, scaling)
+            # Output [R, G, H / G, T, D] and log-sum-exp [R, G, H / G, T] again, as of single rows.
             parts.append(tuple(x[0].unflatten(2, (rows, length)).movedim(2, 0) for x in of_tokens))
         parts.append(self._attend_own(layer, local_query, new_key, value, scaling))
         chosen = scores = None
@@ -374,7 +392,10 @@ class RowGroup:
         return out.flatten(1, 2)
 
     def _own_pairs(self, longest: int) -> Tensor:
-        """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window."""
+        """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window.
+
+        Where a branch has fewer tokens than the ``longest``, zeros follow, which :attr:`seen` hides.
+        """
         start = self.window.stop
         tails = []
         for branch, count in zip(self.branches, self.n_own, strict=True):
@@ -383,10 +404,14 @@ class RowGroup:
         return torch.stack(tails, 2) if len(tails) > 1 else tails[0][:, :, None]
 
     def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
-        """What all layers found; ``chosen`` has ``most`` blocks a row, and ``captures`` record the retrieval."""
+        """What all layers found; ``captures`` are the signals' functions that record the retrieval, by name.
+
+        ``most`` is the most blocks that a row of any group retrieves; ``chosen`` and ``scores`` get as many a row.
+        """
         rotated = torch.stack([layer.rotated for layer in self._layers])
         query = torch.stack([layer.query for layer in self._layers])
         lses = torch.stack([layer.lses for layer in self._layers])
+        # [layers, R, H, T]: the log-sum-exps of all parts of the keys together.
         lse = (lses[:, 0] if lses.shape[1] == 1 else lses.logsumexp(1)).flatten(2, 3)
         layers, rows = lse.shape[:2]
         if not self.n_far:
@@ -414,6 +439,7 @@ class RowGroup:
         branch = self.branches[0]
         if self.memory.settings.representatives == TOKENS:
             count = min(self.n_far, max(0, branch.n_whole))
+            # Rows that need the tail have one history (_groups), so any branch's tail will do.
             keys = branch.tail[layer, 0, :, count - branch.n_whole : self.n_far - branch.n_whole]
             return self.memory.scores(layer, edge, count, keys.flatten(1, 2))
         count = min(self.n_far, branch.n_scored)
@@ -450,7 +476,7 @@ class RowGroup:
         return out.unflatten(1, (groups, -1)), lse.unflatten(1, (groups, -1))
 
     def _of_chains(self, rows: Tensor) -> Tensor:
-        """What each row [R, G, 1, D] has of the rows of its chain, [R, G, n, D]."""
+        """The entries of each row's chain, [R, G, n, D], taken from the entries of all ``rows``, [R, G, 1, D]."""
         return rows[self.earlier, :, 0].unflatten(0, (len(rows), -1)).transpose(1, 2)
 
     def _far(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
@@ -496,6 +522,6 @@ class RowGroup:
 
 
 def _by_layer(pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values [R, G, n, D] of each layer, from both of all layers, [layers, 2, R, G, n, D]."""
+    """Part the keys and values of all layers, [layers, 2, R, G, n, D], into a pair [R, G, n, D] for each layer."""
     keys, values = pairs.unbind(1)
     return list(zip(keys.unbind(0), values.unbind(0), strict=True))

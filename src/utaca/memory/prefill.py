@@ -70,6 +70,8 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
     layout = memory.layout
     length = len(memory)
     together = chunks(m, memory.clipped)
+    # With clipping, positions count from the window's start: at most a window (with the initial tokens, as long as no
+    # block is far), and the chunks of a pass behind it.
     most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if memory.clipped else length))
     while start < length:
@@ -92,6 +94,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
     ``mass`` is ``old.attention_mass`` after that pass. A token's keys and values depend on no token after its chunk, so
     :func:`passes` goes on from ``start`` as if it had read all tokens, up to the rounding of passes of other sizes.
     """
+    # The old settings have the budget in place of -1 (memory_settings).
     memory = begun(old.reader, tokens, old.clipped, old.settings.prefill_budget)
     blocks = memory.layout.n_far(start)
     if tokens.is_cuda:
@@ -146,6 +149,9 @@ class Chunks:
 
     Each chunk attends to the initial tokens, to the blocks it retrieves, to the window that ends where the chunk
     begins, and to itself. Several chunks share a pass only if none retrieves; the result is as of one after another.
+
+    The pass has tokens ``start`` to ``end``, and ``size`` in each chunk. For the first chunk ``n_far`` blocks are far
+    and the window begins at token ``window_start``; the window of what follows the pass begins at ``next_start``.
     """
 
     def __init__(self, memory: BlockMemory, start: int, length: int, count: int) -> None:
@@ -159,6 +165,11 @@ class Chunks:
         self.next_start = memory.layout.window_start(self.end)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See :class:`utaca.readers.attention.Attending`; the batch is 1, and T spans the tokens of all chunks.
+
+        Writes keys and values to the memory, adds the attention that the window's tokens get, and represents the blocks
+        that the next window leaves behind.
+        """
         memory = self.memory
         m = self.memory.settings
         layout = self.memory.layout
@@ -169,11 +180,12 @@ class Chunks:
         size = self.size
         store.write(self.start, key[0], value[0])
         keys, values = store.window(self.window_start, self.end)
+        # The position of the window's first token. With clipping only distances within the window count.
         base = 0 if memory.clipped else self.window_start
         keys = rotary(keys, range(base, base + keys.shape[1]))
         local = rotary(query, range(base + before, base + before + query.shape[2]))
         local, new_keys, new_values = (self._chunks(x) for x in (local[0], keys[:, before:], values[:, before:]))
-        # For each chunk, the ``before`` tokens of the window that come before the chunk.
+        # For each chunk, the ``before`` tokens of the window that come before the chunk: [count, G, before, D].
         old_keys, old_values = (x[:, :-size].unfold(1, before, size).permute(1, 0, 3, 2) for x in (keys, values))
         segments = []
         if self.n_far:
@@ -182,9 +194,11 @@ class Chunks:
             far = self._retrieved(layer, edge)
             segments.append(Segment(distant, *far[:, None].expand(-1, count, -1, -1, -1)))
         segments += [Segment(local, old_keys, old_values), Segment(local, new_keys, new_values, causal=True)]
+        # Attention mass [G, before + count * size] of the window's tokens: what they got so far, 0 for the new ones.
         total = pad(memory.attention_mass[layer], (0, count * size))
         out, lse = attention(segments, scaling)
         if m.representatives != TOKENS:
+            # The window before the chunk, if it has tokens, and the chunk: the mass that far keys get is not kept.
             near = segments[-1 - bool(before) :]
             mass = [received(x.query, x.keys, lse, scaling, causal=x.causal) for x in near]
             for chunk, part in enumerate(torch.cat(mass, -1)):
@@ -206,7 +220,10 @@ class Chunks:
         return x.unflatten(1, (self.count, self.size)).transpose(0, 1)
 
     def _retrieved(self, layer: int, query: Tensor) -> Tensor:
-        """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves."""
+        """Keys and values [2, G, n, D] of the initial tokens, and of the blocks that the chunk retrieves.
+
+        ``query`` [1, H, T, D] is at the window's edge. Without clipping the chunk gets all far blocks.
+        """
         memory = self.memory
         m = self.memory.settings
         layout = self.memory.layout

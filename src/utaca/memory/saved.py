@@ -76,6 +76,7 @@ class SavedDocuments:
                 self._tell(f"The saved document {path} is damaged; it is read again.")
                 path.unlink(missing_ok=True)
             else:
+                # The time of the file says when the document was last used (_make_room).
                 with suppress(OSError):
                     os.utime(path)
                 return Read(memory, seconds, True)
@@ -106,7 +107,10 @@ class SavedDocuments:
             self._tell(f"The document is not saved: {self._folder} cannot be written to ({error}).")
 
     def _make_room(self, needed: int) -> None:
-        """Remove the files that were not used for longest, until ``needed`` more bytes have room."""
+        """Remove the files that were not used for longest, until ``needed`` more bytes have room.
+
+        Files in the folder that hold no document, such as the user's own, stay (:meth:`_files`).
+        """
         files = sorted(self._files())
         held = sum(length for _, length, _ in files)
         for _, length, path in files:
@@ -173,6 +177,7 @@ def restored(path: Path, reader: Reader, tokens: Tensor, budget: int | None = No
             memory.fill(layer, *(parts[f"{name}.{layer}"] for name in ("tokens", "representatives", "attention_mass")))
         return memory, float(about["seconds"])
     except torch.OutOfMemoryError:
+        # A RuntimeError too, but the file is whole.
         raise
     except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
         raise DamagedError(path) from error
@@ -187,6 +192,7 @@ def _parts(memory: BlockMemory) -> dict[str, Tensor]:
 
 
 def _checksum(parts: Mapping[str, Tensor]) -> int:
+    """CRC-32 of the bytes of all tensors, in their order."""
     total = 0
     for part in parts.values():
         total = zlib.crc32(part.flatten().view(torch.uint8).numpy(), total)

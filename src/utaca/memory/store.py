@@ -19,13 +19,16 @@ class Store:
         self._device = like.device
         self._pinned = host and like.is_cuda
         place = torch.device("cpu") if host else like.device
-        # Padding before the first token and after the last one makes each block a row of one matrix.
+        # Padding before the first token and after the last one makes each block a row of one matrix: for each head, of
+        # keys and then of values, its initial blocks and then its others.
         before = layout.skipped
         size = layout.block_size
         rows = -(-(before + length) // size)
         self._rows = torch.empty(2 * heads * rows, size, width, dtype=like.dtype, device=place, pin_memory=self._pinned)
+        # The row of block 0 of each head [2 * G, 1].
         self._first = (torch.arange(2 * heads, device=place) * rows + layout.initial_blocks)[:, None]
         self.tokens = self._rows.view(2, heads, -1, width)[:, :, before : before + length]
+        # The device's copy of the window, and the position of its first token; without ``host``, all tokens.
         self._start = 0
         self._window = self.tokens if not host else like.new_empty(2, heads, 0, width)
 

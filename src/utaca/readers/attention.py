@@ -196,6 +196,7 @@ class Rotary:
         return Rotation(cos, sin)
 
     def _check(self, length: int) -> None:
+        """Raise :class:`IndexError` unless all positions below ``length`` are reserved."""
         if length > len(self._tables[0]):
             raise IndexError(f"a position is beyond the {len(self._tables[0])} reserved; call reserve first")
 
@@ -229,4 +230,5 @@ class Rotation:
         if turning < x.shape[-1]:
             turned = self(x[..., :turning])
             return torch.cat((turned, x[..., turning:].expand(*turned.shape[:-1], -1)), -1)
+        # Dimension i turns with i + R / 2, which the roll brings to its place; the sines have the signs (Rotary).
         return torch.addcmul(x * self._cos, x.roll(turning // 2, -1), self._sin)

@@ -67,6 +67,7 @@ def check_settings(settings: ReaderSettings) -> None:
 
 def resolved(settings: ReaderSettings) -> ReaderSettings:
     """Replace ``auto`` in device, dtype and weights by the values for this machine."""
+    # Each value depends on those before it.
     device = ("cuda" if torch.cuda.is_available() else "cpu") if settings.device == "auto" else settings.device
     dtype = natural_dtype(device) if settings.dtype == "auto" else settings.dtype
     settings = replace(settings, device=device, dtype=dtype)
@@ -225,7 +226,7 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
 def _check_rotation(where: str, model: PreTrainedModel) -> None:
     """Raise :class:`UserError` if a model's rotary embedding is no rotation of heads by finite angles.
 
-    transformers fails at the first pass, or computes numbers that are not finite.
+    transformers itself would fail only at the first pass, or would compute numbers that are not finite.
     """
     family = FAMILIES[model.config.model_type]
     config = model.config
@@ -263,6 +264,7 @@ def _check_stored(
     wanted = {name: tuple(weight.shape) for name, weight in model.state_dict().items()}
     body = f"{model.base_model_prefix}."
     weights = {body + name if body + name in wanted else name: weight for name, weight in stored.items()}
+    # Pairs of names for one weight: if a file has one of them, the other is not missing.
     tied = model.all_tied_weights_keys.items()
     present = weights.keys() | {a for a, b in tied if b in weights} | {b for a, b in tied if a in weights}
     shapes = {name: (weights[name].shape, wanted[name]) for name in wanted.keys() & weights.keys()}
@@ -296,8 +298,11 @@ def check_names(
 
 
 def check_numbers(where: str, model: nn.Module) -> None:
-    """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros, as in a
-    file whose end was never written."""
+    """Raise :class:`UserError` if a weight holds a number that is not finite, or if a matrix is all zeros.
+
+    The end of a file that was never written is zeros.
+    """
+    # Buffers have numbers too: the frequencies of the rotary embedding, the scales of packed weights.
     numbers = [(name, buffer) for name, buffer in model.named_buffers() if buffer.is_floating_point()]
     for name, weight in [*model.named_parameters(), *numbers]:
         low, high = (bound.item() for bound in weight.aminmax())
@@ -310,6 +315,7 @@ def check_numbers(where: str, model: nn.Module) -> None:
 def _check_tokenizer(where: str, tokenizer: PreTrainedTokenizerBase, rows: int) -> None:
     """Raise :class:`UserError` if a text or the chat template can yield a token id beyond the embedding's ``rows``."""
     prompts = Prompts(tokenizer)
+    # Ids that texts are encoded to, and control tokens that the chat template writes.
     of_texts = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False).values()
     largest = max(*of_texts, *prompts.document(""), *prompts.question(""))
     if largest >= rows:

@@ -105,10 +105,10 @@ def _same_file(path: str, other: str) -> bool:
 
 def state(reader: ReaderSettings) -> str:
     """Describe in one line whether a reader's files are on disk, and the source of the files."""
-    state = "here" if weights(reader) or os.path.isfile(reader.path) else "not fetched"
+    presence = "here" if weights(reader) or os.path.isfile(reader.path) else "not fetched"
     file = public.entry(reader.path)
     source = f"{file.hub or file.parts.requirement}, {gib(file.size)}, {file.licence}" if file else reader.path
-    return f"{state:12} {source}"
+    return f"{presence:12} {source}"
 
 
 def where(reader: ReaderSettings) -> str:
@@ -124,6 +124,10 @@ def folder_of(reader: ReaderSettings) -> Path | None:
 
 
 def _file(reader: ReaderSettings, name: str) -> Path | None:
+    """Path of the file ``name`` of a reader's model, in its folder or in the cache of the hub; None if it is missing.
+
+    A GGUF file that is not converted yet has no files.
+    """
     if (folder := folder_of(reader)) is not None:
         return folder / name if (folder / name).is_file() else None
     if gguf.is_gguf(reader.path):
@@ -146,7 +150,10 @@ def weights(reader: ReaderSettings) -> list[Path]:
 
 
 def _shards(reader: ReaderSettings) -> dict[str, list[str]]:
-    """Names of the weight files of a reader, each with the weights that an index lists for the file."""
+    """Names of the weight files of a reader, each with the weights that an index lists for the file.
+
+    Without an index, it is the one file of all weights, with an empty list.
+    """
     if _file(reader, WHOLE) is not None or (index := _file(reader, INDEX)) is None:
         return {WHOLE: []}
     places = read_object(index).get("weight_map")
@@ -176,6 +183,7 @@ def check_folder(reader: ReaderSettings) -> None:
         if path.name in _OBJECTS:
             read_object(path)
         elif path.suffix in (".jinja", ".model", ".txt") and path.is_file() and _is_pointer(path):
+            # _broken looks at the file itself, and names the pointer.
             raise _broken(path, ValueError())
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model", "tokenizer_config.json")):
         raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
@@ -208,14 +216,16 @@ def _gguf_advice(folder: Path) -> str:
 
 
 def _elsewhere(folder: Path) -> str:
-    """Where below a folder the only model's folder is, as in a hub's cache: the rest of a sentence; "" if there is none
-    or are several."""
+    """The end of an error message: the one folder with a model below ``folder``, as a hub's cache has it.
+
+    "" if there is no such folder, or if there are several.
+    """
     found = [path.parent for form in ("*/config.json", "*/*/config.json") for path in folder.glob(form)]
     return f"; it holds one in {found[0]}: set reader.path to that" if len(found) == 1 else ""
 
 
 def form_of(path: Path) -> str:
-    """What a file is that is no GGUF file, and what to name in its place: the rest of a sentence."""
+    """The end of an error message on a reader's path that is a file, and no GGUF file: what it is, and what to do."""
     if gguf.is_old(path):
         return "is of a format before GGUF; convert its model with a current llama.cpp"
     if (path.parent / "config.json").is_file():
@@ -242,7 +252,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def _broken(path: Path, error: Exception) -> UserError:
-    """Build the error for a file that could not be read, with a remedy."""
+    """The error for a file that could not be read because of ``error``; it says what to do."""
     try:
         if _is_pointer(path):
             return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
@@ -255,6 +265,7 @@ def _broken(path: Path, error: Exception) -> UserError:
 
 
 def _is_pointer(path: Path) -> bool:
+    """Whether a file is what Git LFS leaves in place of a large file that it has not fetched."""
     with path.open("rb") as file:
         return file.read(len(_POINTER)) == _POINTER
 
@@ -366,6 +377,7 @@ def parameters(paths: Sequence[Path]) -> int:
 
 
 def _parameters_in(path: Path) -> int:
+    """Count the parameters in one weight file."""
     from safetensors import safe_open
 
     stored = _stored(path)

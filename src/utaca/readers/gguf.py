@@ -106,10 +106,11 @@ def conversion(path: str | Path, packed: bool = False) -> Path | None:
 
 
 def is_packed(reader: ReaderSettings) -> bool:
-    """Whether a reader's weights are read packed: as ``reader.weights`` says, of ``auto`` if they can be.
+    """Whether a reader's weights are read packed: as ``reader.weights`` says; if that is ``auto``, if they can be.
 
-    They can be if the file has weights of such types, the reader computes in bfloat16 on a CPU, and torch has the
-    products for this CPU; if only these are missing, a line on standard error says so.
+    They can be if the file is a GGUF file with weights of types that can be packed, the reader computes in bfloat16 on
+    a CPU, and torch has the products for this CPU. If only these products are missing, a line on standard error says
+    so.
     """
     if reader.weights != "auto" or not is_gguf(reader.path):
         return reader.weights == "packed"
@@ -126,11 +127,13 @@ def has_packable(path: str | Path) -> bool:
         return False
     state = Path(path).stat()
     kinds = gguf_faults.PACKABLE.values()
+    # A conversion to packed weights shows that there are some, without a look into the file.
     return folder.is_dir() or not _kinds(Path(path), state.st_size, state.st_mtime_ns).isdisjoint(kinds)
 
 
 @cache
 def _kinds(path: Path, _size: int, _modified: int) -> frozenset[int]:
+    """The numbers of the types of a file's tensors, cached as long as the file's size and time stay the same."""
     return gguf_faults.tensor_kinds(path)
 
 
@@ -158,6 +161,7 @@ def digest(path: str | Path) -> str:
 
 @cache
 def _digest(path: Path, _size: int, _modified: int) -> str:
+    """SHA-256 of a file, cached as long as its size and time of modification stay the same."""
     try:
         return sha256(path)
     except OSError as error:
@@ -174,6 +178,7 @@ def converted(path: str | Path, packed: bool = False) -> Path:
     if folder is not None and folder.is_dir():
         return folder
     check(path, packed)
+    # It is None only for a file that does not exist, which check refuses.
     assert folder is not None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -245,6 +250,7 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
         tokens, types, template = (
             file.get_field(f"tokenizer.{key}").contents() for key in ("ggml.tokens", "ggml.token_type", "chat_template")
         )
+        # transformers reads the tokens, but takes only some of them for tokens to search texts for; add the others.
         added = read.added_tokens_decoder
         vocabulary = read.get_vocab()
         for number, (token, kind) in enumerate(zip(tokens, types, strict=True)):
@@ -276,7 +282,11 @@ def _set_split(tokenizer: Tokenizer, split: str) -> None:
 
 
 def _config(path: Path) -> PretrainedConfig:
-    """The config of a GGUF file's model: transformers' reading, with a head's width and a Llama's rotary scaling."""
+    """The config of a GGUF file's model, as transformers reads it, and with two things that transformers passes over.
+
+    These are the width of a head, where it may differ from the model's width divided by the number of heads, and the
+    rotary scaling of a Llama, which the file has as a tensor (:func:`utaca.readers.gguf_faults.rope_scaling`).
+    """
     from gguf import GGUFReader
     from transformers import AutoConfig
 
@@ -284,6 +294,7 @@ def _config(path: Path) -> PretrainedConfig:
     file = GGUFReader(path)
     kind = file.get_field("general.architecture").contents()
     if kind == "qwen2":
+        # It needs neither.
         return config
     keys = ("embedding_length", "attention.head_count", "attention.key_length")
     fields = {key: file.get_field(f"{kind}.{key}") for key in keys}
@@ -332,12 +343,14 @@ def _convert_packed(path: Path, folder: Path) -> None:
     heads_of = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
 
     def weight(name: str) -> packed.Raw:
+        """The weight of this name in transformers, with its rows in transformers' order."""
         tensor = tensors[stored_names[name]]
         kind = tensor.tensor_type
         held = tensor.data if kind.name in gguf_faults.PACKABLE else dequantize(tensor.data, kind)
         rows = torch.from_numpy(held.copy())
         if config.model_type == "llama" and (heads := heads_of.get(name.split(".")[-2])):
-            # llama.cpp rotates neighbours together, and keeps the rows of each head in that order.
+            # llama.cpp rotates dimensions 2i and 2i + 1 of a head together, transformers i and i + half of a head; the
+            # file has the rows of each head in llama.cpp's order.
             rows = rows.view(heads, -1, 2, rows.shape[-1]).transpose(1, 2).reshape(rows.shape)
         return packed.Raw(kind.name, rows)
 
@@ -359,4 +372,5 @@ def _ends(path: Path, words: PreTrainedTokenizerBase) -> list[int] | None:
     from gguf import GGUFReader
 
     turn = GGUFReader(path).get_field("tokenizer.ggml.eot_token_id")
+    # A generation config has None, and not an empty list, if it names no end token.
     return sorted({words.eos_token_id, turn and turn.contents()} - {None}) or None

@@ -28,7 +28,7 @@ class Groups(NamedTuple):
     zero: int
 
     def values(self) -> Tensor:
-        """The weights [R, C] in float32, as the package gguf computes them."""
+        """The weights [R, C] in float32, the same bits as the package gguf computes."""
         rows, groups = self.scales.shape
         values = self.codes.view(rows, groups, -1).float().sub_(self.zero).mul_(self.scales[..., None])
         if self.minima is not None:
@@ -37,7 +37,11 @@ class Groups(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A type of quantised weights: sizes of a block and a group, bits and zero of a code, and how to read blocks."""
+    """A type of quantised weights: how many ``weights`` and ``bytes`` a block has, and how many weights a ``group``.
+
+    A code has so many ``bits``, and stands for 0 where it is ``zero``. ``read`` parts blocks [n, bytes] into codes
+    [n, weights], scales and minima [n, groups].
+    """
 
     weights: int
     bytes: int
@@ -62,20 +66,31 @@ def _halves(blocks: Tensor, start: int) -> Tensor:
 
 
 def _nibbles(packed: Tensor, width: int) -> Tensor:
-    """Codes [n, 2 * bytes] of which ``width`` low halves of bytes [n, bytes] and then their high halves follow."""
+    """Codes [n, 2 * bytes] of four bits, two in each of the bytes [n, bytes].
+
+    Of every ``width`` bytes, the codes in their low halves come first, then those in their high halves.
+    """
     parts = packed.reshape(len(packed), -1, 1, width)
     return torch.cat((parts & 15, parts >> 4), 2).flatten(1)
 
 
 def _spread(packed: Tensor, bits: int) -> Tensor:
-    """The fields of ``bits`` bits [n, 8 / bits * bytes] of bytes [n, bytes], the lowest of all bytes first."""
+    """The fields of ``bits`` bits [n, 8 / bits * bytes] in bytes [n, bytes].
+
+    The lowest field of each byte comes first, byte after byte, then the next field of each byte.
+    """
     mask = 2**bits - 1
     return torch.cat([packed >> shift & mask for shift in range(0, 8, bits)], -1)
 
 
 def _bits_of(packed: Tensor) -> Tensor:
-    """The bits [n, 8 * bytes] of bytes [n, bytes], the lowest of each byte first."""
+    """The bits [n, 8 * bytes] of bytes [n, bytes]: those of a byte, the lowest first, then those of the next byte."""
     return torch.stack([packed >> shift & 1 for shift in range(8)], -1).flatten(1)
+
+
+# The layouts of blocks are those of llama.cpp (ggml-common.h). In the types of 32 weights, the scale comes first; those
+# whose names end in 1 then have the number that is added, which is minus the minimum; those of five bits then have the
+# fifth bits of all codes; the rest are the codes' lower bits.
 
 
 def _q4_0(blocks: Tensor) -> _Read:
@@ -101,7 +116,12 @@ def _q8_0(blocks: Tensor) -> _Read:
 
 
 def _scales_k(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales and minima [n, 8] of the groups of Q4_K and Q5_K, of six bits each in twelve bytes."""
+    """Scales and minima [n, 8] of the groups of Q4_K and Q5_K.
+
+    A block has a scale of its scales, a scale of its minima, and then eight of either, of six bits each, in three times
+    four bytes: of the first four groups the scales and then the minima, of the last four groups the lower four bits of
+    both in a byte; the upper two bits of these are the highest bits of the eight bytes before.
+    """
     low, middle, high = blocks[:, 4:16].reshape(-1, 3, 4).unbind(1)
     scales = torch.cat((low & 63, high & 15 | low >> 2 & 48), -1)
     minima = torch.cat((middle & 63, high >> 4 | middle >> 2 & 48), -1)
@@ -117,6 +137,7 @@ def _q5_k(blocks: Tensor) -> _Read:
 
 
 def _q6_k(blocks: Tensor) -> _Read:
+    # The lower four bits of all codes, their upper two, the scales of 16 groups, and the scale of these scales.
     low = _nibbles(blocks[:, :128], 64)
     high = _spread(blocks[:, 128:192].reshape(-1, 32), 2).reshape(len(blocks), -1)
     scales = _halves(blocks, 208) * blocks[:, 192:208].view(torch.int8).float()

@@ -101,7 +101,8 @@ def converted_bytes(path: Path, packed: bool) -> int:
         raise UserError(
             f"{path} has no weights of a type that can be packed ({', '.join(PACKABLE)}); leave reader.weights out"
         )
-    # A packed matrix takes 1.25 bytes a weight at most; the rows of embedding and output matrix are kept as well.
+    # In bfloat16, two bytes a weight. A packed matrix takes 1.25 bytes a weight at most, and rows of embedding and
+    # output matrix are kept as well.
     return 2 * sum(size for size, _ in sizes)
 
 
@@ -119,14 +120,22 @@ def tensor_kinds(path: Path) -> frozenset[int]:
 
 
 def _kinds_in(content: mmap.mmap) -> frozenset[int]:
+    """The numbers of the types of the tensors that the header of a GGUF file lists.
+
+    The header has the numbers of tensors and of keys, then each key with the type of its value and the value, then each
+    tensor with its name, number of dimensions, dimensions, type and place. A text is its length and its bytes.
+    """
+    # The first bytes are MAGIC and the format's version, of four bytes each.
     place = 8
 
     def read(form: str) -> int:
+        """Read a number of a format of :mod:`struct` at ``place``, and go on behind it."""
         nonlocal place
         place += struct.calcsize(form)
         return struct.unpack_from(form, content, place - struct.calcsize(form))[0]
 
     def skip(kind: int) -> None:
+        """Go on behind a value of the type of this number."""
         nonlocal place
         if kind == _STRING:
             length = read("<Q")
@@ -167,6 +176,7 @@ def stored_names(file: GGUFReader, names: Iterable[str]) -> dict[str, str]:
 
 
 def _split(number: int, count: int) -> str:
+    """The fault of a file that is part ``number`` (from 1) of ``count``: the rest of a sentence."""
     return f"is part {number} of {count} of a split file; {merging('FIRST_PART')}"
 
 
@@ -176,7 +186,7 @@ def merging(first: object) -> str:
 
 
 def part_of(path: Path) -> tuple[int, int] | None:
-    """Number and count of a split file's part, by the part's name; None if it is not the name of one."""
+    """Number (from 1) and count of a split file's part, by the part's name; None if it is not the name of one."""
     found = re.search(r"-(\d{5})-of-(\d{5})\.gguf$", path.name, re.IGNORECASE)
     return (int(found[1]), int(found[2])) if found and int(found[2]) > 1 else None
 
@@ -205,7 +215,11 @@ def _opened(path: Path) -> GGUFReader:
 
 
 def _faults(file: GGUFReader) -> Iterator[str]:
-    """Why a file would be misread: the rest of a sentence that begins with its path."""
+    """Why a file would be misread: the rest of a sentence that begins with its path.
+
+    A caller takes the first fault alone: each check relies on what those before it have found to be right.
+    """
+    # Lists are left out here; of an entry that is one value, ``data`` has one item.
     values = {name: field.contents() for name, field in file.fields.items() if len(field.data) <= 1}
     if isinstance(count := values.get("split.count"), int) and count > 1:
         yield _split(int(values.get("split.no", 0)) + 1, count)
@@ -234,13 +248,16 @@ def _faults(file: GGUFReader) -> Iterator[str]:
 
 
 def head_size(kind: str, values: Mapping[str, Any]) -> int:
-    """Width of a head, from the keys of an architecture, whose names are given without it."""
+    """Width of a head, from the keys of an architecture ``kind``, whose names are given without it.
+
+    Without a key for it, and always in qwen2, it is the model's width divided by the number of heads.
+    """
     width: int = values["embedding_length"] // values["attention.head_count"]
     return width if kind == "qwen2" else values.get("attention.key_length", width)
 
 
 def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """Faults of the keys of the architecture ``kind``, whose names are given without it."""
+    """Faults of the keys of the architecture ``kind``, whose names are given without it; see :func:`_faults`."""
     for key in _COUNTS:
         if type(value := values.get(key)) is not int or value < 1:
             yield f"has {kind}.{key}={_shown(value)}, which must be a whole number above 0; copy or download it again"
@@ -270,6 +287,7 @@ def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
+    """A key's value as a message shows it."""
     return "nothing" if value is None else f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
@@ -314,9 +332,13 @@ def rope_scaling(file: GGUFReader) -> dict[str, Any] | None:
     """
     import numpy
 
+    # What each frequency is divided by, the highest frequency first.
     stored = next(tensor for tensor in file.tensors if tensor.name == ROPE).data.astype(numpy.float64)
     field = file.get_field("llama.rope.freq_base")
     base = 10_000.0 if field is None else field.contents()
+    # Tokens that each frequency takes for a full turn. Llama 3 divides the lowest frequencies, which turn at most
+    # ``low`` times in the ``trained`` tokens, by the factor; it leaves those that turn ``high`` times or more as they
+    # are, and goes smoothly from one to the other.
     lengths = 2 * math.pi * base ** (numpy.arange(len(stored)) / len(stored))
     factor = float(stored[-1])
     low, high, trained = 1.0, 4.0, 8192
@@ -329,6 +351,7 @@ def rope_scaling(file: GGUFReader) -> dict[str, Any] | None:
 
 def _shapes(kind: str, values: Mapping[str, Any], n_vocab: int) -> dict[str, tuple[int, ...]]:
     """Shapes, by name, of all tensors that a model of ``values`` (keys of the file) and ``n_vocab`` tokens may have."""
+    # The second of _COUNTS is the context's length, on which no shape depends.
     layers, _, width, inner, heads, kv_heads = (values[key] for key in _COUNTS)
     head = head_size(kind, values)
     layer = {

@@ -23,6 +23,7 @@ def products(hidden: Tensor, weight: Tensor) -> Tensor:
         return hidden.float() @ weight.T
     if weight.is_cuda:
         return torch.mm(hidden, weight.T, out_dtype=torch.float32)
+    # Only a vocabulary larger than CANDIDATES leaves tokens out.
     if len(hidden) <= FEW < CANDIDATES < len(weight):
         found = best_exact(hidden, weight)
         if found is not None:
@@ -42,6 +43,7 @@ def best_exact(hidden: Tensor, weight: Tensor) -> Tensor | None:
     rounded = (hidden @ weight.T).float()
     best = rounded.topk(CANDIDATES)
     exact = torch.einsum("nd,ncd->nc", hidden.float(), weight[best.indices].float())
+    # The other tokens' rounded products are at most this, and their exact ones exceed it by the error's bound at most.
     worst_candidate = best.values[:, -1]
     best_of_others = worst_candidate + ROUNDING * worst_candidate.abs() + SUM_ERROR
     if not bool((exact.topk(EXACT).values[:, -1] > best_of_others).all()):

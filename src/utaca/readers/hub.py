@@ -40,7 +40,7 @@ def asked_once(path: str, revision: str = "") -> Iterator[None]:
 
 
 def _answers(path: str, revision: str) -> bool:
-    """Whether the hub answers a question about a model, if only by a refusal."""
+    """Whether the hub answers a question about a model, if only by a refusal; it is asked at most once a minute."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError
 

@@ -33,7 +33,10 @@ from utaca.settings.schema import MemorySettings, ReaderSettings
 from utaca.sizes import Sizes
 
 ROW_COST = 0.1
-"""Measured with 1.5 billion parameters in bfloat16 on two cores: eight rows took 317 ms and one 185."""
+"""Time that a further row adds to a pass, as a share of what the pass takes whatever its rows.
+
+Measured with 1.5 billion parameters in bfloat16 on two cores: eight rows took 317 ms and one 185.
+"""
 PACKED_ROW_COST = 0.33
 """The same with packed weights, which are smaller and take longer to multiply: eight rows 519 ms, one 158."""
 
@@ -73,6 +76,7 @@ class Reader:
             module.register_forward_hook(partial(self._keep, site))
 
     def _keep(self, site: str, _module: object, _inputs: object, output: Tensor) -> None:
+        """Keep the last tokens' embeddings of a site; a forward hook of the site's module."""
         # A view would keep the output for all tokens of the pass in memory.
         self._embeddings[site] = output[:, -1].clone()
 
@@ -119,6 +123,7 @@ class Reader:
         about |= {"type": config.model_type, "width": self.width, "vocabulary": config.vocab_size}
         for weight in self.model.parameters():
             flat = weight.detach().reshape(-1, weight.shape[-1])
+            # The first row, one in the middle and, of an odd number of rows, the last.
             rows.append(flat[:: max(1, len(flat) // 2)].to(torch.bfloat16).flatten())
         digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
         digest.update(torch.cat(rows).cpu().view(torch.int16).numpy().tobytes())
@@ -157,6 +162,7 @@ class Reader:
         return tokens
 
     def _tensor(self, ids: list[int]) -> Tensor:
+        """Token ids as a tensor [T] on the reader's device."""
         return torch.tensor(ids, dtype=torch.long, device=self.device)
 
     def forward(self, tokens: Tensor, attending: Attending) -> Tensor:
@@ -175,7 +181,10 @@ class Reader:
         return self._run(self.layers[layers], hidden[None], attending)[0]
 
     def _run(self, layers: Iterable[nn.Module], hidden: Tensor, attending: Attending) -> Tensor:
-        """Run ``hidden`` [B, T, D] through ``layers``, at position zero."""
+        """Run ``hidden`` [B, T, D] through ``layers``, at position zero.
+
+        The model itself then rotates nothing; ``attending`` rotates (:mod:`utaca.readers.attention`).
+        """
         zero, unturned = self._at_zero
         for layer in layers:
             hidden = layer(
@@ -206,9 +215,11 @@ class Reader:
 
     def first_not_finite(self, run: Callable[[], None]) -> int:
         """Index of the first layer whose output is not finite when ``run`` calls the model; the layer count if none."""
+        # Indices of the layers whose outputs are not finite.
         faulty: list[int] = []
 
         def note(layer: int) -> Callable[[object, object, Tensor], None]:
+            """A forward hook that notes the layer; it returns None, which leaves the layer's output as it is."""
             return lambda _module, _inputs, output: None if output.isfinite().all() else faulty.append(layer)
 
         self.watched = True
@@ -269,6 +280,7 @@ def load(settings: ReaderSettings) -> Reader:
     tokenizer = check(settings)
     settings, where = resolved(settings), files.where(settings)
     if tokenizer is None:
+        # A GGUF file that was not converted yet: the model is checked after its conversion.
         gguf.converted(settings.path, settings.weights == "packed")
         tokenizer = check(settings)
     if settings.device == "cpu":

@@ -47,6 +47,7 @@ def _computes(family: str, key: str) -> bool:
 
     What all configs have are outputs, labels, types and names, and the methods of the class, which no key may replace.
     """
+    # Keys that the family declares beside those of all configs.
     own = {field.name for field in fields(CONFIG_MAPPING[family])} - {field.name for field in fields(PretrainedConfig)}
     if key in _OURS or key.startswith("_"):
         return False

@@ -56,19 +56,23 @@ class Digits(NamedTuple):
 
 
 def pack(weights: Groups, bits: int) -> Digits:
-    """Pack a matrix whose codes have so many ``bits``."""
+    """Pack a matrix [N, K] whose codes have 4 to 8 ``bits``: 4 make one digit, more make two."""
     rows, count = weights.scales.shape
     digits = weights.codes.view(rows, count, -1) + _SHIFT[bits]
+    # The weight of the code that the kernel takes for zero (_CENTRE): every weight is then (code - centre) * scale
+    # plus this.
     zeros = (_CENTRE[1 if bits == 4 else 2] - _SHIFT[bits] - weights.zero) * weights.scales
     if weights.minima is not None:
         zeros -= weights.minima
     if bits > 4:
+        # [N, groups, 2, group]: in each group, all first digits and then all second ones.
         digits = torch.stack((digits >> 4, digits & 15), 2)
         # Both digits of a weight get the zero, and the first is multiplied by 16 times the input.
         zeros /= 17
     filled = -(-rows // TILE) * TILE
     wide = torch.zeros(filled, digits[0].numel(), dtype=torch.uint8)
     wide[:rows] = digits.flatten(1)
+    # A byte holds a digit of two outputs of a tile: one of the tile's first half, and one of its second half.
     low, high = wide.view(-1, 2, TILE // 2, wide.shape[1]).transpose(2, 3).unbind(1)
     scales = torch.zeros(count, filled, 2, dtype=torch.bfloat16)
     scales[:, :rows] = torch.stack((weights.scales.T, zeros.T), -1)
@@ -99,6 +103,7 @@ class PackedLinear(nn.Module):
         self.group = columns // len(digits.scales)  # weights in a row that share a scale and a zero
 
     def forward(self, hidden: Tensor) -> Tensor:
+        """The layer's output [..., N] for ``hidden`` [..., K]."""
         rows = hidden.reshape(-1, self.in_features)
         out = self.product(rows)
         if self.bias is not None:
@@ -106,10 +111,11 @@ class PackedLinear(nn.Module):
         return out.view(*hidden.shape[:-1], self.out_features)
 
     def product(self, rows: Tensor) -> Tensor:
-        """Product [R, N] of rows [R, K] with the matrix."""
+        """Product [R, N] of rows [R, K] with the matrix: by its digits for few rows, unpacked for many."""
         if len(rows) > FEW[self.digits]:
             return (rows @ self.unpacked())[:, : self.out_features]
         if self.digits == 2:
+            # In the order of the digits (pack): for each group, the inputs of the first digits, then of the second.
             parts = rows.view(len(rows), -1, self.group)
             rows = torch.stack((16 * parts, parts), 2).flatten(1)
         size = self.group * self.digits
@@ -126,12 +132,15 @@ class PackedLinear(nn.Module):
             zeros = zeros * 17 - (_CENTRE[2] - 128) * scales
         matrix = _shared(self.in_features * filled)
         tiles = self.codes.view(-1, self.in_features * self.digits, TILE // 2)
+        # [K, tiles, halves of a tile, outputs].
         outputs = matrix.view(self.in_features, -1, 2, TILE // 2)
         for start in range(0, len(tiles), _TILES):
             packed = tiles[start : start + _TILES]
             if self.digits == 1:
                 halves = (packed & 15).sub_(8), (packed >> 4).sub_(8)
             else:
+                # Bytes of first digits and of second ones; the low bits of both make codes of a tile's first half, the
+                # high bits those of its second half. The bit 128 turned, a code as a signed byte is 128 less.
                 first, second = packed.view(len(packed), count, 2, -1).unbind(2)
                 halves = (first << 4 | second & 15).bitwise_xor_(128), (first & 240 | second >> 4).bitwise_xor_(128)
             for number, half in enumerate(halves):
@@ -143,7 +152,7 @@ class PackedLinear(nn.Module):
 
 
 def _shared(size: int) -> Tensor:
-    """Memory for ``size`` numbers in bfloat16 that all calls of a thread share."""
+    """Memory for ``size`` numbers in bfloat16 that all calls of a thread share, and overwrite."""
     if not hasattr(_scratch, "matrix") or len(_scratch.matrix) < size:
         # A tensor that is made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
@@ -154,7 +163,7 @@ def _shared(size: int) -> Tensor:
 class PackedRows(nn.Module):
     """An embedding whose rows are the file's own bytes [V, bytes], and are dequantised where they are read.
 
-    ``kind`` is the name of the type, in bytes.
+    ``kind`` is the name of the type, in bytes. ``sample`` is as in :class:`PackedLinear`.
     """
 
     kind: Tensor
@@ -171,13 +180,15 @@ class PackedRows(nn.Module):
         return groups(self.rows[which], bytes(self.kind.tolist()).decode()).values()
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Embeddings [..., D] of ``tokens`` [...], in the reader's type."""
         return self.values(tokens.flatten()).to(self.sample.dtype).view(*tokens.shape, -1)
 
 
 class PackedHead(PackedLinear):
     """A packed output matrix, whose best products are computed exactly, from the rows of the file.
 
-    ``errors`` [V] are the lengths of the differences between packed and exact rows; ``exact`` has the exact rows.
+    ``errors`` [V] are the lengths of the differences between packed and exact rows. ``exact`` has the exact rows; it is
+    None if they are those of the embedding (:meth:`tie`).
     """
 
     errors: Tensor
@@ -201,18 +212,22 @@ class PackedHead(PackedLinear):
         """
         exact = self.exact or self._tied[0]
         if len(hidden) > FEW[self.digits]:
+            # For so many rows, to compute all logits exactly costs less than to look for the best ones.
             found = hidden.new_empty(len(hidden), self.out_features, dtype=torch.float32)
             for start in range(0, self.out_features, _PART):
                 part = slice(start, start + _PART)
                 found[:, part] = hidden.float() @ exact.values(part).T
             return found
         packed = self.product(hidden).float()
+        # No exact logit [N, V] is above its bound: the packed one, its rounding, and at most the length of the hidden
+        # state times that of the row's error (Cauchy-Schwarz).
         bounds = packed + ROUNDING * packed.abs() + SUM_ERROR + hidden.float().norm(dim=1, keepdim=True) * self.errors
         for row, logits, bound in zip(hidden.float(), packed, bounds, strict=True):
             count = min(_CANDIDATES, len(bound))
             first = bound.topk(count).indices
             logits[first] = exact.values(first) @ row
             bound[first] = -torch.inf
+            # The least of the best exact logits so far: what cannot exceed it is none of the best.
             worst = logits[first].topk(min(EXACT, count)).values[-1]
             if len(others := (bound > worst).nonzero().flatten()):
                 for part in others.split(_PART):
@@ -235,6 +250,7 @@ def fault() -> str:
         weights = Groups(codes, scales, minima * 2**kind.bits, kind.zero)
         layer = PackedLinear(columns, rows, pack(weights, kind.bits))
         hidden = torch.randn(5, columns, generator=chance).bfloat16()
+        # [5, rows], by the definition of the weights and without the kernel.
         expected = hidden.float() @ weights.values().T
         try:
             found = layer.product(hidden).float()
@@ -259,6 +275,7 @@ def convert(model: PreTrainedModel, file: Callable[[str], Raw]) -> dict[str, Ten
             weight = f"{name}.{own}"
             raw = file(_name_of(model, parts.embedding) + ".weight" if tied and module is parts.head else weight)
             if raw.kind not in KINDS:
+                # A head that is the embedding is not stored twice.
                 if not (tied and module is parts.head):
                     found[weight] = raw.rows.bfloat16()
             elif module is parts.embedding:
@@ -280,10 +297,12 @@ class Raw(NamedTuple):
 
 
 def _named(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The ``tensors`` of a module, by names that begin with the module's own name ``prefix``."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def _name_of(model: nn.Module, wanted: nn.Module) -> str:
+    """Dotted name of a module ``wanted`` within ``model``."""
     return next(name for name, module in model.named_modules() if module is wanted)
 
 
@@ -295,6 +314,8 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
     for rows in raw.rows.split(_PART):
         exact = groups(rows, raw.kind)
         digits = pack(exact, bits)
+        # The packed weights as groups of the same codes, to compute their values: scale * code - minimum, where the
+        # minimum is what pack has put into its zeros, by now rounded.
         scales, zeros = digits.scales[:, : len(rows)].float().unbind(-1)
         minima = (_CENTRE[1 if bits == 4 else 2] - _SHIFT[bits]) * scales - (1 if bits == 4 else 17) * zeros
         rounded = Groups(exact.codes, scales.T, minima.T, 0)
@@ -311,6 +332,7 @@ def _sample(raw: Raw) -> Tensor:
 
 
 def _rows(raw: Raw) -> dict[str, Tensor]:
+    """The tensors of :class:`PackedRows` for an embedding, by their names there."""
     return {"kind": torch.tensor([*raw.kind.encode()], dtype=torch.uint8), "rows": raw.rows, "sample": _sample(raw)}
 
 
@@ -321,14 +343,17 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """
 
     def empty(name: str, dtype: torch.dtype) -> Tensor:
+        """A tensor without numbers, in the place of the file's tensor of this name."""
         return torch.empty(shapes[name], dtype=dtype, device="meta")
 
     def rows(name: str) -> PackedRows:
+        """The rows of a matrix whose tensors' names begin with ``name``."""
         about = (("kind", torch.uint8), ("rows", torch.uint8), ("sample", torch.bfloat16))
         return PackedRows(*(empty(f"{name}.{part}", dtype) for part, dtype in about))
 
     for tensor in shapes:
         name, _, part = tensor.rpartition(".")
+        # A module is replaced once, at its codes or rows; the exact rows of a head come with the head.
         if part not in ("codes", "rows") or name.endswith(".exact"):
             continue
         module = model.get_submodule(name)
@@ -343,6 +368,7 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
             sample = empty(f"{name}.sample", torch.bfloat16)
             new = PackedLinear(module.in_features, module.out_features, digits, sample, module.bias)
         filled = -(-module.out_features // TILE) * TILE
+        # The shapes of codes and scales that the model's sizes and the file's number of digits and groups imply.
         wanted = (filled, module.in_features * new.digits // 2), (module.in_features // new.group, filled, 2)
         if new.digits not in FEW or wanted != (tuple(digits.codes.shape), tuple(digits.scales.shape)):
             raise ValueError(f"{name} is packed in another size")
@@ -367,6 +393,7 @@ def load(file: Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str
     missing = set(about.missing_keys)
     parts = FAMILIES[config.model_type].parts(model)
     if config.tie_word_embeddings and not isinstance(parts.head, PackedHead):
+        # The embedding is of a type that is not packed: the file holds it once, in bfloat16.
         parts.head.weight = parts.embedding.weight
         missing.discard(_name_of(model, parts.head) + ".weight")
     # The frequencies are computed from the config, and not stored.

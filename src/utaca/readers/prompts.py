@@ -95,7 +95,10 @@ def _rendered(
 
 
 def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
-    """Text that the chat template writes after an assistant's message; some templates need a user's message next."""
+    """Text that the chat template writes after an assistant's message.
+
+    Some templates refuse to end with such a message; a user's message then follows, and the text goes on with it.
+    """
     answer = "<<answer>>"
     try:
         rendered = _rendered(tokenizer, _in_turn(["-", answer]), answered=True)
@@ -132,7 +135,8 @@ class Prompts:
             for number, token in tokenizer.added_tokens_decoder.items()
             if token.special or token.content.strip()
         }
-        # The longest name comes first, as the tokenizer searches for the longest match.
+        # Finds control tokens in the template's strings: the longest name comes first, as the tokenizer searches for
+        # the longest match; without control tokens nothing matches, by "(?!)".
         search = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or "(?!)")
         names = {text: f"<{token_hex(16)}>" for text in controls}
         self._tokenizer = _renamed(backend, names)
@@ -144,6 +148,7 @@ class Prompts:
         self.stop_tokens = frozenset({tokenizer.eos_token_id, self.end} - {None})
 
     def _encoded(self, text: str) -> Encoding:
+        """Encode a text in which control tokens, if any, have their secret names."""
         # A batch: Tokenizer.encode keeps all other threads of the process waiting, for seconds on a long document.
         return self._tokenizer.encode_batch([whole_characters(text)], add_special_tokens=False)[0]
 
@@ -176,6 +181,7 @@ class Prompts:
         marked = list(zip(roles, marks, strict=True))
         mend = "send messages in the order of roles that it takes"
         rendered = _rendered(self._plain, marked, answered=False, mend=mend)
+        # In turn the template's own strings and, from 1 on, the numbers of the messages between them.
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:
             raise UserError("the reader's chat template does not write each message once; leave out some of them")
@@ -196,6 +202,7 @@ class Prompts:
 
     def behind_text(self, text: str) -> list[int]:
         """Encode a text, for example of :meth:`conversation`, that follows other text; raises as :meth:`question`."""
+        # A letter stands for the text before, so that nothing is encoded as at a text's start; it is dropped below.
         encoding = self._encoded(_LETTER + text)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
             raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")

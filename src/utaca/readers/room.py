@@ -38,6 +38,7 @@ def check_size(reader: Reader, what: str, size: int, *ways: str) -> None:
 def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Sequence[str]) -> None:
     """Raise :class:`NoRoomError` if ``needed`` bytes, by device type, are not free; the message lists ``ways`` out."""
     for place, size in needed.items():
+        # None if it is not known: then nothing is refused.
         free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
         if free is not None and size > free:
             mend = ", or ".join([*ways, "shorten the document"])

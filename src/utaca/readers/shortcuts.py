@@ -43,7 +43,10 @@ def shorten(parts: Parts) -> None:
 
 @dataclass
 class Joined:
-    """Several projections of one input as one product, whose outputs follow each other."""
+    """Several projections of one input as one product, whose outputs follow each other.
+
+    ``weight`` is [sum of n, D], ``bias`` [sum of n], None if the projections have none.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -77,7 +80,8 @@ def _attention(
 ) -> tuple[Tensor, Any]:
     """Forward of an attention sub-layer without its rotation.
 
-    Block memory runs a model at position zero, where the rotation only multiplies queries and keys by ``scale``.
+    Block memory runs a model at position zero, where the rotation only multiplies queries and keys by ``scale``. A pass
+    without ``attending`` is none of block memory's and takes transformers' form.
     """
     if attending is None:
         return type(attention).forward(attention, hidden_states, *args, **others)

@@ -57,6 +57,7 @@ class Pieces:
         self._ids.append(token)
         text = self._decode(self._ids[self._start :])
         if text.endswith("\ufffd"):
+            # The tokenizer writes this for the bytes of a character that is not complete yet.
             return ""
         before = self._decode(self._ids[self._start : self._end])
         self._start = self._end
@@ -69,6 +70,10 @@ class Pieces:
 
 @lru_cache(maxsize=1 << 16)
 def written(tokenizer: Any, token: int) -> str:
-    """Text of one token behind others: decoded alone, a SentencePiece token lacks its space."""
+    """Text of one token behind others: decoded alone, a SentencePiece token lacks its space.
+
+    So the token is decoded twice in a row, and the text of the first is cut off. A part of a character, which decodes
+    to U+FFFD, is decoded alone.
+    """
     alone, twice = (tokenizer.decode([token] * n, clean_up_tokenization_spaces=False) for n in (1, 2))
     return alone if "\ufffd" in alone else twice[len(alone) :]

@@ -47,7 +47,8 @@ class Journal:
     def table(self, item: str, make: Callable[[], pa.Table], failed: str = "") -> pa.Table:
         """Return the table of ``item``; if it is missing, call ``make`` and keep its result.
 
-        With ``failed``, a table whose first ``finish`` is this word is returned but not kept.
+        With ``failed``, a table whose first row has this word as its ``finish`` is returned but not kept, so that the
+        next run makes it again.
         """
         digest = hashlib.sha256(f"{self._identity}\n{item}".encode()).hexdigest()
         path = self._folder / digest[:2] / f"{digest}.parquet"

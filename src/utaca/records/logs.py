@@ -25,7 +25,10 @@ _PLACE = (
 
 
 class _Tee(io.TextIOBase):
-    """A text stream that writes to a terminal and, the same, to a file."""
+    """A text stream that writes to a file and, the same, to ``terminal``, the standard error so far.
+
+    That may be a terminal or not; programs that ask this stream get its answers.
+    """
 
     def __init__(self, terminal: TextIO, file: TextIO) -> None:
         self._terminal = terminal
@@ -83,6 +86,7 @@ def stage_log(path: str | Path) -> Iterator[None]:
             raise SystemExit(1) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _FULL:
+                # To the terminal alone: the log file may lie on the full disk.
                 place = error.filename or "the disk"
                 print(f"Error: {place}: {os.strerror(error.errno)}; free some and run again", file=terminal)
                 raise SystemExit(1) from None

@@ -154,7 +154,10 @@ def provenance(paths: Sequence[str | Path]) -> str:
 
 
 def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
-    """Raise :class:`UserError` if a stage file was not made from the files ``made_from``, by its metadata."""
+    """Raise :class:`UserError` if a stage file was not made from the files ``made_from`` as they are now.
+
+    Its metadata has the digest of those that it was made from (:func:`provenance`).
+    """
     if _about(path).get("utaca.source", "") != provenance(made_from):
         raise UserError(
             f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
@@ -195,7 +198,8 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
         raise UserError(f"{path} holds {found_kind or 'foreign data'}, not {kind}; remove it and make it again")
     if missing := [column for column in columns or [] if column not in schema.names]:
         raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
-    # A schema that depends on the reader (trajectories) is not listed. If some columns are read, others may differ.
+    # A schema that depends on the reader (trajectories) is not listed, and cannot be compared. If only some columns are
+    # read, the others may differ.
     expected = SCHEMAS.get(kind)
     has_duplicates = len(set(schema.names)) < len(schema.names)
     differs = expected is not None and columns is None and not schema.equals(expected)

@@ -71,6 +71,7 @@ def parsed(text: str, where: str, advice: str) -> Any:
     try:
         value = json.loads(text)
         if _HALF.search(text):
+            # Escapes of both halves in a row have become one character in ``value``; surrogates there are lone ones.
             value = json.loads(whole_characters(json.dumps(value, ensure_ascii=False)))
         return value
     except RecursionError as error:

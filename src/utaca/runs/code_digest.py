@@ -74,14 +74,17 @@ def _data(folder: Path) -> list[tuple[Path, Path | None]]:
 
 @cache
 def _named(module: Path, source: Path) -> list[Path]:
-    """The YAML files under ``data/`` whose names occur as texts in a module."""
+    """The YAML files under ``data/`` whose names, relative to that folder, occur in double quotes in a module."""
     paths = [source.parent / "data" / name for name in re.findall(r'"([\w/]+\.yaml)"', _content(module).decode())]
     return [path for path in paths if path.is_file()]
 
 
 @cache
 def _imports(path: Path, source: Path) -> frozenset[Path]:
-    """Files of the package that a module or script imports, also inside functions, but not under TYPE_CHECKING."""
+    """Files of the package that a module or script imports, also inside functions, but not under TYPE_CHECKING.
+
+    Imports under TYPE_CHECKING are for type checkers and are not run.
+    """
     text = _content(path).decode()
     names = set()
     try:
@@ -97,7 +100,10 @@ def _imports(path: Path, source: Path) -> frozenset[Path]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a module at any depth, but for those under ``if TYPE_CHECKING``."""
+    """Yield the statements of a module at any depth, but for those under ``if TYPE_CHECKING``.
+
+    Expressions are passed over: they hold no imports.
+    """
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.expr) or (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             continue

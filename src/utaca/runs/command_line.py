@@ -13,8 +13,8 @@ from utaca.errors import UserError
 def read(argv: Sequence[str]) -> Namespace:
     """Parse a command line of Snakemake, as in ``sys.argv``, into its options.
 
-    They have the names of Snakemake's parser (``targets``, ``dryrun``, ``touch``, ``config``). If ``argv`` is another
-    program's, which loaded the workflow from Python, they have their defaults.
+    They have the names of Snakemake's parser (``targets``, ``dryrun``, ``touch``, ``config``). If the parser refuses
+    ``argv``, as it may that of another program, which loaded the workflow from Python, they have their defaults.
     """
     parser = get_argument_parser()
     try:

@@ -70,6 +70,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     if "points" in parts.choices:
         # An option of points sets ``decode`` too, in place of a saved run's ``decode``.
         parts.whole.pop("decode", None)
+    # From the bottom up: options of groups, contents of whole groups, single keys.
     plain = _options(root, parts.choices) | parts.whole
     models.refuse_misread(plain)
     for key, value in parts.keys.items():
@@ -86,6 +87,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     models.refuse(faults)
     resolved = as_written(load(plain))
     if not resolved["run"]:
+        # The name shows whether single keys changed what the options alone give (utaca.runs.record.name).
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
         resolved["run"] = runs.name(resolved, _usual(root), _options(root, chosen))
         load(resolved)
@@ -99,7 +101,10 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
 def _with_dropped_options(
     overrides: Mapping[str, Any], written: Iterable[Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The mappings of keys among the overrides whose group has an option in the files ``written``, with that option."""
+    """The overrides that are mappings of keys of a group, each with the option that the files ``written`` name.
+
+    Groups for which no file names an option are left out. Of several files, the last that names one counts.
+    """
     options: dict[str, str] = {}
     for file in written:
         options.update({key: option for key, option in file.items() if isinstance(option, str)})
@@ -203,6 +208,7 @@ def _composed(
         return OmegaConf.to_container(composed, resolve=True)  # type: ignore[return-value]
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         cause = error.__cause__ or error
+        # The message's first line says what is wrong.
         first = str(cause).strip().splitlines()[0].rstrip(".")
         raise UserError(f"the files of {root / 'config'} do not compose: {first}.") from error
 

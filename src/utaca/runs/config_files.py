@@ -39,7 +39,7 @@ def check(path: str | Path) -> None:
     try:
         content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError):
-        # It is no JSON.
+        # It is no JSON, and so is taken for YAML, whatever the end of its name.
         _check_yaml(text, path)
     else:
         if not isinstance(content, dict):

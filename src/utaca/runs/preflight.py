@@ -69,6 +69,7 @@ def check_jobs(settings: schema.Config, jobs: Iterable[Any], *, here: bool) -> d
     for job in jobs:
         # "" for a rule that needs nothing.
         stages.add(_OF_RULES.get(job.rule.name, ""))
+        # Answers of points that do not decode from block memory are files of their own kind.
         if job.wildcards_dict.get("kind") == "methods":
             stages.add("methods")
         if "task" in job.wildcards_dict:
@@ -147,6 +148,7 @@ def findings(
             yield Finding(name, note=work())
         except UserError as error:
             if name == "reader":
+                # It comes before the checks of memory and disk, which are then left out.
                 reader_is_missing = True
             yield Finding(name, fault=str(error))
 
@@ -343,7 +345,7 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
     places = {"main memory": (weights + document, machine.free_memory())}
     if reader.device == "cuda":
         on_gpu = weights if document_in_host else weights + document
-        # Weights pass through main memory on their way.
+        # Weights pass through main memory on their way to the GPU, before a document is read.
         in_main_memory = max(weights, document) if document_in_host else weights
         places = {
             "the GPU": (on_gpu, machine.free_gpu_memory()),

@@ -37,7 +37,7 @@ _PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "pan
 _MODEL_FILES = (".json", ".jinja", ".safetensors", ".model", ".txt")
 """Endings of the files of a model's folder whose digests the manifest has."""
 _SHOWN = 3
-"""Most keys that a message on a changed base names."""
+"""Most keys that a message on a changed base names; it counts the others."""
 
 
 def base(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,8 +54,9 @@ def base(config: Mapping[str, Any]) -> dict[str, Any]:
 def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str, Any]) -> str:
     """The default name of a run, as in ``quick``, ``paper-llama31_8b`` or ``quick-3fa92c``.
 
-    ``usual`` has the default run's option of each group; ``pure`` is the config of the chosen options without the
-    single keys that were set. If these keys change the base, the name ends in six hexadecimal digits of its digest.
+    It has the scale's name and those of other parts that are not the usual ones. ``usual`` has the default run's option
+    of each group; ``pure`` is the config of the chosen options without the single keys that were set. If these keys
+    change the base, the name ends in six hexadecimal digits of the base's digest.
     """
     parts = [config["scale"]["name"]]
     parts += [config[key]["name"] for key in _NAMED if config[key]["name"] != usual.get(key)]
@@ -72,7 +73,8 @@ def name(config: Mapping[str, Any], usual: Mapping[str, str], pure: Mapping[str,
 def check(config: Mapping[str, Any], folder: Path) -> None:
     """Raise :class:`UserError` if the run that ``folder`` (``results/NAME``) holds has another base than the config.
 
-    Also if a folder of the run, such as ``logs``, cannot be made because a file or a broken link has its path.
+    It is raised, too, if a folder of the run, such as ``logs``, cannot be made because a file or a broken link has its
+    path. A folder without a saved config holds no run.
     """
     for place in (Path("logs"), *reversed(folder.parents), folder):
         if os.path.lexists(place) and not place.is_dir():

@@ -63,6 +63,7 @@ def identity(settings: Any) -> dict[str, Any]:
 
     Workflow rules have this dict among their ``params``, so that a new address or rate reruns nothing.
     """
+    # Transport keys are declared with pydantic's ``exclude`` (utaca.settings.schema.setting).
     return TypeAdapter(type(settings)).dump_python(settings)
 
 
@@ -145,6 +146,8 @@ def _name_faults(value: str, path: str) -> Iterator[str]:
 def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
     """Faults of the sizes of a split."""
     low, high = split.tokens
+    # Lengths have a triangular distribution, whose mean is a third of the sum of low, high and mode. The mode lies from
+    # low to high, so the mean lies from (2 low + high) / 3 to (low + 2 high) / 3.
     if split.mean_tokens and not low <= mode(low, high, split.mean_tokens) <= high:
         yield (
             f"{path}.mean_tokens is {split.mean_tokens} but must be from {-(-(2 * low + high) // 3)} to "

@@ -120,6 +120,7 @@ def setting(
     # Stages that resume if the repr of their settings is unchanged must also resume if a transport key changes.
     about |= {"exclude": transport, "repr": not transport}
     if isinstance(default, type):
+        # An empty mapping, which validation makes an object of the class.
         about |= {"default_factory": dict, "validate_default": True}
     elif isinstance(default, list | dict):
         about |= {"default_factory": default.copy}
@@ -886,15 +887,16 @@ class Config:
     def shown(self, split: str, *sections: str) -> list[str]:
         """Distinct labels of a split's points in these ``sections`` of ``decode``, in the config's order.
 
-        Without ``sections``, in the section with the split's name. A section of another split has none.
+        Without ``sections``, they are those in the section with the split's name. A section whose questions are about
+        another split's documents is passed over.
         """
         wanted = [section for section in self.sections(split) if section in (sections or (split,))]
         return list(dict.fromkeys(point.label for section in wanted for point in self.decoded(section)))
 
     def tried(self, split: str) -> list[str]:
-        """Labels of a split's points in block memory whose trigger is a detector.
+        """Labels of a split's points in block memory whose trigger is a detector, in the section of the split's name.
 
-        The detectors are measured on the tokens that these points generate.
+        The detectors are tried, or measured, on the tokens that these points generate.
         """
         points = self.operating
         return [label for label in self.shown(split) if points[label].detected and points[label].in_blocks]

@@ -54,11 +54,13 @@ def parse(text: str) -> TriggerSetting:
     kind, _, value = text.partition(".")
     if kind == "detector":
         return TriggerSetting("detector", value)
+    # A name may have points in it, and a detector's file may be called like a kind, as margin.safetensors.
     if kind not in _FORMS or text.endswith(".safetensors"):
         return TriggerSetting("detector", text)
     match = _FORMS[kind].fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is no trigger; write {_WRITTEN[kind]}")
+    # None if the kind has no number, or if its number was left out.
     number = match[1] if match.lastindex else None
     if number is None:
         return TriggerSetting(kind, None)

@@ -49,6 +49,7 @@ def must(rule: str, holds: Callable[[Any], object]) -> pydantic.AfterValidator:
     """
 
     def check(value: Any) -> Any:
+        """Return the value if the rule holds; else raise an error of the type "rule", which :func:`_sentence` words."""
         if not holds(value):
             raise PydanticCustomError("rule", "must {rule}", {"rule": rule, "value": value})
         return value
@@ -84,6 +85,7 @@ def keys(kind: type[T]) -> type[T]:
 
     @wraps(pydantic_init)
     def init(self: T, *values: Any, **named: Any) -> None:
+        """As pydantic's, with :class:`Faults` in place of pydantic's error."""
         try:
             pydantic_init(self, *values, **named)
         except pydantic.ValidationError as error:
@@ -108,7 +110,8 @@ def build(kind: type[T], data: Any, where: str = "") -> T:
 def build_plain(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     """Make an instance as :func:`build` does, of a dataclass that :func:`keys` does not decorate; lists become tuples.
 
-    The values are validated by a twin of the class, in whose numbers texts are allowed.
+    The values are validated by a twin of the class, in which numbers may be given as texts. The twin has the same
+    fields and defaults; ``kind`` is then made of the twin's values.
     """
     options = pydantic.ConfigDict(extra="forbid", arbitrary_types_allowed=True)
     hints = get_type_hints(kind, include_extras=True)
@@ -129,6 +132,7 @@ class Faults(UserError):  # noqa: N818
     def __init__(self, sentences: Iterable[str], title: str = "the config has {} faults:") -> None:
         self.faults = list(dict.fromkeys(sentences))
         several = len(self.faults) > 1
+        # A single sentence is the whole message; True and False multiply the list by 1 and 0.
         super().__init__("\n- ".join([title.format(len(self.faults))] * several + self.faults))
 
 
@@ -238,7 +242,7 @@ def _place(kind: type, parts: Iterable[str | int], where: str) -> _Place:
         hidden = False
         own_keys = getattr(owner, "__pydantic_fields__", ())
         if own_keys and isinstance(part, int):
-            # A value that was given without its key, by its place.
+            # A value that was given to the class by its place and without its key.
             part = list(own_keys)[part]
         if part in own_keys:
             hint, about = keys_of(owner)[part]
