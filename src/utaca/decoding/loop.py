@@ -167,6 +167,7 @@ class OpenAnswer:
             # Its traceback would hold the answer, which holds the error: a ring that keeps the document in memory.
             self.error = error.with_traceback(None)
         except Exception as error:
+            # Unexpected: its traceback stays, ring or not, to find the cause.
             self.error = error
         self.generation.seconds = time.perf_counter() - self._started
         return tokens

@@ -193,13 +193,13 @@ class _Aligner:
         self._wrong = bytearray(len(answer))
 
     def align(self) -> Alignment:
-        """Take the pattern sentences and the texts between them in turns."""
+        """Take the pattern sentences and the texts between them alternately, from left to right."""
         pattern = sentences(self._answer, self._attributes)
         position = 0  # The answer is aligned up to this character.
         for number, sentence in enumerate(pattern):
             self._take_free_words(position, sentence.start)
             if self._turn is None:
-                # No sentence is open: all that follows is no answer.
+                # Every attribute had its turn. All from here on, pattern sentences too, is taken as free words below.
                 position = sentence.start
                 break
             position = self._take_sentence(sentence, is_last=number == len(pattern) - 1)
@@ -238,7 +238,10 @@ class _Aligner:
         return sentence.end + len(".")
 
     def _take_free_words(self, start: int, end: int) -> None:
-        """Align the text [start, end), which has no pattern sentence: split it into statements in free words."""
+        """Align the text [start, end) as free words: split it into statements.
+
+        It has no pattern sentence, or only some behind the last turn.
+        """
         text = self._answer[start:end].rstrip()
         if _MARKERS.fullmatch(text):
             return

@@ -62,8 +62,8 @@ def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, An
         of_point["policy"] = point.policy
     if point.drafts:
         of_point["drafts"] = point.drafts
+    # A detector is the default trigger. The method gets it when it decodes: its variant's name is no setting.
     if point.adaptive and not point.detected:
-        # The name of a detector's variant does not change what is decoded: the detector's file does.
         of_point["trigger"] = point.trigger
     if point.base:
         of_point["base"] = build(point.base, methods.get(point.base, {}))

@@ -258,13 +258,19 @@ class _Names:
         return min(windows, key=order, default=None)
 
     def _extended(self, words: list[str], window: tuple[int, int], name: list[str]) -> list[str]:
-        """The words next to a ``window`` that make the name in it another, longer name; empty if there are none."""
+        """The words next to a ``window`` that make the name in it another, longer name; empty if there are none.
+
+        ``name`` has the content words of the name.
+        """
         first, last = window
 
-        def neighbour(nearest: list[str]) -> list[str]:
-            """The nearest word if it can be part of a name; after a binding word ("of"), the one behind it."""
-            place = 1 if len(nearest) > 1 and nearest[0] in names.listed("binding") else 0
-            return [word for word in nearest[place : place + 1] if self._names(word, name)]
+        def neighbour(outwards: list[str]) -> list[str]:
+            """The word next to the window, or beyond a binding word ("of") there; empty if it can be part of no name.
+
+            ``outwards`` are the two words on one side of the window, the nearer one first.
+            """
+            place = 1 if len(outwards) > 1 and outwards[0] in names.listed("binding") else 0
+            return [word for word in outwards[place : place + 1] if self._names(word, name)]
 
         before = words[max(first - 2, 0) : first][::-1]
         after = words[last + 1 : last + 3]

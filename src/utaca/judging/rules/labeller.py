@@ -320,9 +320,10 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 
 
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
-    """Offsets of the characters that are ``answer`` in other words: all of the text but for idle words at its ends.
+    """Offsets of the piece of ``text`` that is ``answer`` in other words; empty if there is none.
 
-    Empty if the text is no such. ``runs`` are its words, ``idle`` those of them that assert nothing.
+    The piece must be all of the text, but for idle words at its ends. ``runs`` are the text's words, ``idle`` those of
+    them that assert nothing.
     """
     asserting = [i for i, (run, _) in enumerate(runs) if run not in idle]
     if not asserting:

@@ -49,6 +49,7 @@ def methods(files: Files, config: schema.Config) -> pd.DataFrame:
         if not point.not_run:
             row["setting"] = _setting(point, KINDS, config)
         row["paper_excluded"] = bool((figures or {}).get("excluded"))
+        # How the time to read a document grows with it. Adaptive points without a base are in block memory: linear.
         row["prefill"] = getattr(KINDS.get(point.retriever), "prefill", "linear")
         row["nearest_utaca"] = ""
         difference = Resampled()
