@@ -23,6 +23,7 @@ ONCE_A_TEXT = {
 }
 ONCE_A_PROMPT = {
     "item at passes.py:equals",  # whether two answers have the same prompt
+    "copy to the host at drafts.py:__init__",  # document and question, to look the next tokens up
     "synchronize at prefill.py:resumed",
     "copy to the device at document.py:fill",
     "copy to the host at saved.py:save",

@@ -49,7 +49,7 @@ class PromptLookup:
         ``row_cost`` is what a row of a pass costs (:attr:`utaca.readers.load.Reader.row_cost`). ``together`` counts the
         answers that share the passes at present.
         """
-        known = torch.cat([each.cpu() for each in tokens]).numpy()
+        known = torch.cat(list(tokens)).cpu().numpy()
         self._tokens = np.concatenate((known, np.zeros(longest, dtype=known.dtype)))
         self._length = len(known)
         self._most = most
