@@ -30,8 +30,8 @@ ONCE_A_PROMPT = {
     "item at adakv.py:keep",
     "item at snapkv.py:compress",
     "copy to the device at freqkv.py:__init__",
-    "item at llmlingua2.py:read",
-    "tolist at llmlingua2.py:read",
+    "item at llmlingua2.py:_without_opening",
+    "tolist at llmlingua2.py:_without_opening",
     "copy to the host at exactness.py:against_full_attention",
 }
 READ = "tolist at token_reader.py:_on_host"
