@@ -365,7 +365,7 @@ def _answer_together(questions: Sequence[_Journaled], setups: Sequence[_Setup]) 
             # Points of one reading are all in block memory, or none is.
             if not able[0].forgives(error):
                 raise
-            # This question and those after it share nothing. Each of their answers is then decoded by itself, and the
+            # This question and those after it share nothing. Each of their answers then gets its own passes, and the
             # row of one that fails says why.
             return
         question.shared |= {point.label: table.slice(row, 1) for row, point in enumerate(points)}

@@ -117,7 +117,7 @@ def lowest(n: int, m: int) -> Tensor:
 
 
 def _cosines(n: int, m: int) -> Tensor:
-    """The first ``m`` rows of the orthonormal DCT-II of length ``n``: [m, n], of which row i is the i-th frequency."""
+    """The first ``m`` rows of the orthonormal DCT-II of length ``n``, [m, n]: row i is the i-th frequency."""
     odd = 2 * torch.arange(n, dtype=torch.float64) + 1
     rows = torch.cos(math.pi / (2 * n) * torch.arange(m, dtype=torch.float64)[:, None] * odd) * math.sqrt(2 / n)
     rows[0] /= math.sqrt(2)

@@ -115,7 +115,7 @@ class SnapKV(DenseMethod):
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
     """Positions [R, k + T]: ``chosen`` [R, k], and in each row behind these the window, the last T of ``keys``.
 
-    ``query`` [1, H, T, D] are the window's queries, of which only the number counts.
+    ``query`` [1, H, T, D] are the window's queries; only their number counts.
     """
     n = keys.shape[2]
     window = torch.arange(n - query.shape[2], n, device=keys.device)

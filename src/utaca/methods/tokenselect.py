@@ -26,7 +26,7 @@ class Voting(Continuation):
         self.reader.rotary.reserve(self.method.n_local + self.method.chunk)
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """As in the base class, but ``chunk`` tokens at a time; each chunk selects anew what it attends to."""
+        """As in the base class, but ``chunk`` tokens at a time; each chunk selects what it attends to."""
         return torch.cat([super(Voting, self).advance(chunk) for chunk in tokens.split(self.method.chunk)])
 
     def placed(self, positions: range, kind: torch.dtype) -> Callable[[Tensor], Tensor]:

@@ -6,13 +6,13 @@ from torch import Tensor
 MATRIX_ROWS = 256
 """Rows of a bfloat16 output matrix that are converted to float32 at once."""
 FEW = 8
-"""Most hidden states of which only the best tokens get exact logits; for more, converting the matrix costs less."""
+"""Most hidden states that get exact logits for their best tokens only; for more, converting the matrix is faster."""
 CANDIDATES = 512
 """Tokens of a hidden state that get an exact logit: the best ones by the product in bfloat16."""
 EXACT = 10
 """Best tokens whose logits must be exact: those that a trace has (:data:`utaca.detection.token_reader.TOP`)."""
 ROUNDING = 2.0**-7
-"""Bound on the relative error of a product that is rounded to bfloat16, of which rounding gives 2^-9."""
+"""Bound on the relative error of a product that is rounded to bfloat16. The rounding itself gives 2^-9."""
 SUM_ERROR = 1e-3
 """Bound on the error of the float32 sum before it is rounded."""
 

@@ -87,7 +87,7 @@ def check_detector(detector: schema.DetectorSettings, path: str) -> None:
 
 
 def _config_faults(config: schema.Config) -> Iterator[str]:
-    """Faults of the whole config, whose keys are each valid by itself."""
+    """Faults of the whole config, whose keys are each valid on their own."""
     if config.run:
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:

@@ -330,7 +330,7 @@ class QA2(_Ruler):
             references = (text(row, "answer", where),)
             kept = _kept(documents, _supporting(row, where), references)
             question = text(row, "question", where)
-            # No two questions share their ten paragraphs, so that each question is resampled by itself.
+            # No two questions share their ten paragraphs, so that each question is resampled on its own.
             source.questions.append(_Question(question_id, question_id, question, references, kept))
         return source
 

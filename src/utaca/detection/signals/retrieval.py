@@ -13,7 +13,7 @@ from utaca.detection.signal import Signal, mean_of_layers
 def diffuseness(scores: Tensor, n_far: int | Tensor, scale: float) -> Tensor:
     """Normalised entropy [R] of one layer's retrieval ``scores`` [R, blocks] of R tokens.
 
-    ``n_far`` is the number of far blocks, of which there may be fewer than columns: scores of all others are -inf.
+    ``n_far`` is the number of far blocks. There may be more columns than that: their scores are -inf.
     ``scale`` is that of :class:`utaca.detection.signal.Signal`.
     """
     logs = (scores / scale).log_softmax(-1)

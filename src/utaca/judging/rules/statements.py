@@ -209,7 +209,7 @@ def claims(text: str) -> list[tuple[str, bool]]:
     has_refused = False  # "I do not know; perhaps 1974" is a guess, "perhaps 1974" alone is not
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
-            # "Paris, no, wait: Rome": what was asserted so far is retracted, and the rest of the clause asserts anew.
+            # "Paris, no, wait: Rome": what was asserted so far is retracted, and only the rest of the clause counts.
             asserted.clear()
             clause = TAKEN_BACK.sub("", clause)
         if ABSTENTION.search(clause):
