@@ -124,6 +124,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--budget", type=int, help="K, and K_max (default: the reader's)")
     parser.add_argument("--length", type=int, help="tokens of a document, cut at its end (default: all)")
     parser.add_argument("--drafts", type=int, default=7, help="guesses at once (default: 7)")
+    parser.add_argument("--draft-budget", type=int, help="also let passes under this many blocks guess for InfLLM")
     parser.add_argument("--triggers", choices=["default", "all"], default="default", help="default, or all")
     return parser.parse_args()
 
@@ -132,18 +133,20 @@ def main() -> None:
     options = parsed()
     reader = utaca.load_reader(options.reader, dtype=options.dtype)
     budget = options.budget or reader.settings.budget
-    compared = {name: Compared(name) for name in points(reader, budget, options.triggers == "all")}
+    compared_points = points(reader, budget, options.triggers == "all")
+    if options.draft_budget:
+        name = f"InfLLM K={budget}, guesses under K={options.draft_budget}"
+        compared_points[name] = {"budget": budget, "draft_budget": options.draft_budget}
+    compared = {name: Compared(name) for name in compared_points}
     lengths = []
     for text, asked, longest in documents(reader, options.documents, options.number):
         tokens = reader.encode_document(text)[: options.length]
         lengths.append(len(tokens))
         memory: BlockMemory = utaca.prefill(reader, tokens)
-        for name, chosen in points(reader, budget, options.triggers == "all").items():
-            answers = [
-                utaca.generate(memory, asked, max_new_tokens=longest, drafts=drafts, **chosen)
-                for drafts in (0, options.drafts)
-            ]
-            plain, drafted = answers
+        for name, chosen in compared_points.items():
+            without = {key: value for key, value in chosen.items() if key != "draft_budget"}
+            plain = utaca.generate(memory, asked, max_new_tokens=longest, **without)
+            drafted = utaca.generate(memory, asked, max_new_tokens=longest, drafts=options.drafts, **chosen)
             compared[name].add(drafted, plain)
     where = f"{reader.settings.name}, {str(reader.dtype).removeprefix('torch.')}, {torch.get_num_threads()} threads"
     print(f"{where}; {len(lengths)} documents of {min(lengths)} to {max(lengths)} tokens, {options.drafts} drafts\n")

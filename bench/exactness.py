@@ -160,6 +160,7 @@ def block_cases() -> dict[str, Case]:
         "a budget for each step": lambda setup: [setup.answer(budget=[8, 2, 5])],
         "drawn": lambda setup: [setup.answer(budget=4, sampling=Sampling(0.8, 0.9, seed=3))],
         "drafts": lambda setup: [setup.answer(budget=4, drafts=5)],
+        "drafts under fewer blocks": lambda setup: [setup.answer(budget=6, drafts=4, draft_budget=2)],
         "all signals, a second budget": lambda setup: [setup.answer(budget=2, measured=True, expanded=8)],
     }
     for trigger_name, trigger in triggers.items():

@@ -19,7 +19,7 @@ def answer(document: str, of: OperatingPoint, **columns: Any) -> Row:
         "document": document, "split": "test", "point": of.label, "method": of.method, "base": of.base,
         "budget": of.budget, "policy": of.policy, "trigger": trigger if of.adaptive else "",
         "detector": (of.detector or "utaca") if of.detected else "",
-        "seed": of.seed if of.detected else None, "drafts": of.drafts, "passes": 10,
+        "seed": of.seed if of.detected else None, "drafts": of.drafts, "draft_budget": of.draft_budget, "passes": 10,
         "question": "?", "text": "", "n_context": 900, "dropped": 100,
         "n_generated": 10, "finish": "eos", "selected": selected, "attended": attended,
         "selected_with_tentative": selected, "attended_with_tentative": attended, "rollbacks": 0,

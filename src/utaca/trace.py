@@ -19,7 +19,7 @@ class Token:
     vector [D]. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores;
     None without blocks. ``attended`` is the number of keys that the pass attended to, a mean over layers and heads.
 
-    ``rows`` counts the rows of the passes that were run for this token, with those of the guesses behind it; 0 for a
+    ``rows`` counts the rows of the passes that were run for this token and for the guesses behind it; 0 for a
     token that was itself a guess and had its row in the pass of an earlier token.
 
     ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token; ``distrusted`` is the
@@ -64,7 +64,10 @@ class Token:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A row that was run for a guess and not used: its budget ``k``, and the keys that it ``attended`` to."""
+    """A row that was run and whose result belongs to no token: its budget ``k``, and the keys that it ``attended`` to.
+
+    It verified a guess and was not used, or it only guessed (:class:`utaca.decoding.drafts.CompactPasses`).
+    """
 
     k: int
     attended: float
@@ -74,8 +77,8 @@ class Rejected:
 class Generation:
     """An answer: its tokens in order, the end token included.
 
-    ``passes`` counts the passes of the model that its tokens were decoded in. ``rejected`` are rows of passes that
-    belong to no token, because a guess was wrong or was read under another budget than its token needed.
+    ``passes`` counts the passes of the model that decoded its tokens or guessed them. ``rejected`` are rows of passes
+    that belong to no token: the guess was wrong, its token needed a different budget, or the row only guessed.
     ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", or a method's own word.
     """
 

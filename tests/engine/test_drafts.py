@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from small import SETTINGS, make_reader, some_tokens
 
 from utaca.decoding import loop
-from utaca.decoding.drafts import PromptLookup
+from utaca.decoding.drafts import CompactPasses, PromptLookup
 from utaca.decoding.loop import generate, generate_together
 from utaca.decoding.options import Decoding, Sampling
 from utaca.decoding.policies import Policy, Set, Sub
@@ -217,8 +217,95 @@ def test_drafts_are_for_block_memory(memory: BlockMemory) -> None:
     reading = WindowOnly(budget=64).read(memory.reader, some_tokens(100), 60)
     with pytest.raises(UserError, match="drafts are for block memory; set drafts=0 here"):
         Decoding(reading, "Who?", drafts=3)
-    with pytest.raises(UserError, match="expanded and drafts must be at least 0"):
+    with pytest.raises(UserError, match="expanded, drafts and draft_budget must be at least 0"):
         Decoding(memory, "Who?", 4, drafts=-1)
+
+
+# Guesses by the model
+
+
+COMPACT: dict[str, dict[str, Any]] = {name: FIXED[name] for name in ("sampled", "a prefix", "all signals")}
+
+
+@pytest.mark.parametrize("options", [{}, *COMPACT.values()], ids=["greedy", *COMPACT])
+@pytest.mark.parametrize(
+    "settings",
+    [SETTINGS, replace(SETTINGS, far_positions=PACKED), replace(SETTINGS, representatives=TOKENS)],
+    ids=["clipped", "packed", "tokens"],
+)
+@pytest.mark.parametrize("length", [20, 41, 300])
+def test_passes_under_few_blocks_guess_what_the_budget_then_verifies(
+    options: dict[str, Any], settings: MemorySettings, length: int
+) -> None:
+    reader = make_reader(memory=settings)
+    reader.stop_tokens = frozenset()
+    memory = prefill(reader, some_tokens(length))
+    options = {**options, "budget": K_MAX, "max_new_tokens": LONGEST}
+    plain = generate(memory, "Who?", **options)
+    drafted = generate(memory, "Who?", drafts=5, draft_budget=2, **options)
+    alike(drafted, plain)
+    verifications = sum(token.rows > 0 for token in drafted.trace)
+    if length == 20 and options.get("sampling") is None:
+        # Few blocks are far, so that both budgets often give the same token.
+        assert verifications < len(drafted.trace)
+    assert drafted.passes > verifications, "Guessing takes passes of its own."
+
+
+def test_a_compact_guess_follows_the_guesses_before_it() -> None:
+    """The model guesses what it would answer under the compact budget, although nothing is committed in between."""
+    reader = make_reader()
+    reader.stop_tokens = frozenset()
+    memory = prefill(reader, some_tokens(302))
+    compact = generate(memory, "Who?", budget=2, max_new_tokens=8)
+    state, pieces, tokens = memory.begin(memory.reader.encode_question("Who?"), 8, K_MAX, {})
+    for piece, budget in pieces:
+        step = state.plan(piece, budget)
+        state.run([step])
+        state.commit(step)
+    guessing = CompactPasses(2, 7, frozenset()).guess(state, tokens)
+    try:
+        while True:
+            state.run(next(guessing))
+    except StopIteration as ended:
+        answer, steps = ended.value
+    assert answer == [token.token for token in compact.trace[: len(answer)]]
+    assert len(answer) == min(7, state.longest_chain - 1) > 2
+    assert [step.attended for step in steps] == [token.attended for token in compact.trace[: len(answer)]]
+
+
+def test_compact_guesses_of_a_batch_and_their_cost(memory: BlockMemory) -> None:
+    other = prefill(memory.reader, some_tokens(200, seed=7))
+    asked = [
+        Decoding(document, question, K_MAX, max_new_tokens=LONGEST, drafts=drafts, draft_budget=2 if drafts else 0)
+        for document, drafts in ((memory, 5), (other, 3), (memory, 0))
+        for question in ("Who?", "When was it?")
+    ]
+    plain = [generate_together([replace(one, drafts=0, draft_budget=0)])[0] for one in asked]
+    for drafted, alone in zip(generate_together(asked), plain, strict=True):
+        alike(drafted, alone)
+    twice = generate_together([*asked[:2], *asked[:2]])
+    for drafted, alone in zip(twice, [*plain[:2], *plain[:2]], strict=True):
+        alike(drafted, alone)
+    drafted = twice[0]
+    rows = sum(token.rows for token in drafted.trace)
+    assert rows == len(drafted.trace) + len(drafted.rejected)
+    assert {row.k for row in drafted.rejected} == {2, K_MAX}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"draft_budget": 2}, "set drafts too"),
+        ({"draft_budget": 4, "drafts": 3}, "draft_budget is 4 but must be below the budget, 4"),
+        ({"draft_budget": -1, "drafts": 3}, "must be at least 0"),
+        ({"draft_budget": 2, "drafts": 3, "policy": Sub(1), "trigger": Every(2)}, "draft_budget is for fixed budgets"),
+    ],
+)
+def test_a_draft_budget_that_makes_no_sense_is_refused(
+    memory: BlockMemory, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        Decoding(memory, "Who?", 4, **options)
 
 
 # What is guessed

@@ -177,18 +177,17 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     measurement(root / "table" / "test.tsv", 0.2, "NA", "NA")
     measurement(root / "pad.tsv", 1.0, "NA", "NA")
     (root / "table" / "just_begun.tsv").touch()
-    # Budgets of the tokens: token agreement compares below 4, and rolls back where the token differs; a detector not.
-    # A second budget of 3 is tried beside the token under 2, and beside the one that was then rolled back.
-    tokens = [(4, False), (3, False), (4, True), (3, False), (2, False)]
+    # Rows of each token's passes, under budgets 4, 3, 4 (rolled back), 3 and 2. Token agreement compares below 4. A
+    # second budget of 3 is tried for the token under 2, and for the one that was then rolled back.
+    rows = {"agreement": [1, 2, 2, 2, 2], "agreement.3": [1, 1, 3, 1, 2], "": [1, 1, 2, 1, 1]}
     made: dict[str, list] = {"answers": [], "traces": []}
-    for trigger in ("agreement", "agreement.3", ""):
+    for trigger, of_tokens in rows.items():
         of = point("utaca", 4, "sub.1", trigger)
         for name, length in (("d0", 100), ("d1", 101)):
             made["answers"].append(factories.answer(name, of, n_context=length, n_generated=5, rollbacks=1))
             made["traces"] += [
-                factories.step(name, of.label, number, k=k, rolled_back=back) for number, (k, back) in enumerate(tokens)
+                factories.step(name, of.label, number, rows=count) for number, count in enumerate(of_tokens)
             ]
-    agreement, second, utaca = 5 + 1 + 3, 5 + 1 + 2, 5 + 1
     used = [{"item": str(number), "failure": None, "answers": []} for number in range(7)]
     made |= {"usage": used, "documents": [factories.long_document("d0", "x", {}, n_tokens=70)]}
     files = {key: [] for key in ("validation_answers", "validation_traces", "writer_usage", "labeller_usage")}
@@ -205,7 +204,7 @@ def test_resources_are_summed_by_stage(tmp_path, config, monkeypatch):
     assert list(frame.index) == ["pad", "decode_trajectories", "generate", "score", "table", "all"]
     counted = frame[["tokens_read", "tokens_generated"]]
     assert counted.loc["decode_trajectories"].tolist() == [3 * 70, 3 + 2]
-    assert counted.loc["generate"].tolist() == [100 + 101, 2 * (agreement + second + utaca)]
+    assert counted.loc["generate"].tolist() == [100 + 101, 2 * (9 + 8 + 6)]
     score = frame.loc["score"]
     assert (score["n_jobs"], score["wall_s"], score["longest_s"], score["cpu_s"]) == (2, 30.5, 20, 24.5)
     assert (score["peak_gib"], score["n_requests"]) == (1, 7)

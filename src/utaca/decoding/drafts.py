@@ -1,17 +1,24 @@
 """Drafts: guesses of the next tokens, which one pass verifies by Algorithm 1 (speculative decoding).
 
-An answer about a document often repeats the document and the question, so that the next tokens can be looked up: they
-are guessed to be those that followed the last tokens where these occurred before (prompt lookup; Saxena 2023). A pass
-then decodes the present token and, in further rows, each guess. Each row has its own query, retrieves its own blocks
-under the budget that the policy would give its token, and sees the tokens of the rows before it. The rows are then read
-in order, exactly as if each had been a pass of its own, up to the first that Algorithm 1 would not have decoded: its
-guess is another token than the row before it chose, its budget is another one, or the token before it is rolled back.
+The guesses come from one of two places:
+
+* :class:`PromptLookup`. An answer about a document often repeats the document and the question, so that the next tokens
+  can be looked up: they are guessed to be those that followed the last tokens where these occurred before (Saxena,
+  2023).
+* :class:`CompactPasses`. The model itself guesses: it decodes the next tokens under a few blocks, a pass for each
+  (MagicDec, arXiv 2408.11049; TriForce, arXiv 2404.11912).
+
+A pass then decodes the present token and, in further rows, each guess. Each row has its own query, retrieves its own
+blocks under the budget that the policy would give its token, and sees the tokens of the rows before it. The rows are
+then read in order, exactly as if each had been a pass of its own, up to the first that Algorithm 1 would not have
+decoded: its guess is another token than the row before it chose, its budget is another one, or the token before it is
+rolled back.
 So the answer is the same as without drafts, up to rounding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -115,12 +122,41 @@ class PromptLookup:
         return tokens[first : first + count].tolist()
 
 
+@dataclass(frozen=True)
+class CompactPasses:
+    """Guesses of the next tokens by passes under a few blocks, ``budget``; ``most`` passes for each verification.
+
+    Guessing ends at one of the ``end_tokens``.
+    """
+
+    budget: int
+    most: int
+    end_tokens: frozenset[int]
+
+    def guess(self, state: State, tokens: Tensor) -> Generator[list[Step], None, tuple[list[int], list[Step]]]:
+        """Guess what follows ``tokens`` [1] behind a state: yield each step for the caller to run.
+
+        Return the guesses, and the steps that gave them.
+        """
+        guesses: list[int] = []
+        steps: list[Step] = []
+        for _ in range(min(self.most, state.longest_chain - 1)):
+            step = state.plan(tokens, self.budget, steps[-1] if steps else None)
+            yield [step]
+            steps.append(step)
+            tokens = step.logits.argmax()[None]
+            guesses.append(int(tokens))
+            if guesses[-1] in self.end_tokens:
+                break
+        return guesses, steps
+
+
 @dataclass
 class Row:
     """The planned decoding of one token: the step under ``k``, and under the ``second_budget`` if it is not 0.
 
     ``guess`` is the token that the row passes, if it was guessed. ``in_pass`` counts the steps of the pass that this
-    row is the first of; 0 for a further row.
+    row is the first of, and those that guessed its further rows; 0 for a further row.
     """
 
     guess: int | None
@@ -137,13 +173,13 @@ class Row:
 class Drafts:
     """The rows of an answer's passes: a first one that is wanted, and those of guesses behind it.
 
-    ``lookup`` is None where nothing is guessed; each pass then has one row.
+    ``guesser`` is None where nothing is guessed; each pass then has one row.
     """
 
-    def __init__(self, state: State, generation: Generation, lookup: PromptLookup | None) -> None:
+    def __init__(self, state: State, generation: Generation, guesser: PromptLookup | CompactPasses | None) -> None:
         self._state = state
         self._generation = generation
-        self._lookup = lookup
+        self._guesser = guesser
         # Rows of the last pass behind the one that was read last.
         self._rows: list[Row] = []
 
@@ -158,42 +194,46 @@ class Drafts:
         self.reject()
         return None
 
-    def plan(
+    def run(
         self,
         tokens: Tensor,
         k: int,
         second_budget: int,
         upcoming: Iterator[tuple[int, int]],
         also: int | None = None,
-    ) -> list[Step]:
-        """Plan a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets; :meth:`first` is its first row.
+    ) -> Generator[list[Step], None, Row]:
+        """Yield the steps of a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets, to be run.
 
-        ``also`` is a guess of the first token behind ``tokens``, besides those that are looked up.
+        Return the row of ``tokens``. ``also`` is a guess of the first token behind them, besides those that are looked
+        up. The passes of :class:`CompactPasses` are yielded first.
         """
         self.reject()
+        guesses: list[int] = []
+        compact: list[Step] = []
+        # Rows of a chain have one token each, so nothing is guessed behind a longer step.
+        if len(tokens) == 1 and isinstance(self._guesser, PromptLookup):
+            guesses = self._guesser.guesses(also)[: self._state.longest_chain - 1]
+        elif len(tokens) == 1 and self._guesser is not None:
+            guesses, compact = yield from self._guesser.guess(self._state, tokens)
+            self._generation.passes += len(compact)
+            self._generation.rejected += [Rejected(step.k, step.attended) for step in compact]
         steps = [self._state.plan(tokens, k)]
         if second_budget:
             steps.append(self._state.plan(tokens, second_budget))
         self._rows = [Row(None, k, second_budget, steps)]
-        # Rows of a chain have one token each, so nothing is guessed behind a longer step.
-        if self._lookup is not None and len(tokens) == 1:
-            guesses = self._lookup.guesses(also)[: self._state.longest_chain - 1]
-            for guess, (budget, second) in zip(guesses, upcoming, strict=False):
-                passed = on_device([guess], tokens.device)
-                # Both steps of a row follow the first step of the row before it: only rows before the first rollback
-                # are used, and their first steps are the accepted ones.
-                before = self._rows[-1].steps[0]
-                steps = [self._state.plan(passed, budget, before)]
-                if second:
-                    steps.append(self._state.plan(passed, second, before))
-                self._rows.append(Row(guess, budget, second, steps))
+        for guess, (budget, second) in zip(guesses, upcoming, strict=False):
+            passed = on_device([guess], tokens.device)
+            # Both steps of a row follow the first step of the row before it: only rows before the first rollback are
+            # used, and their first steps are the accepted ones.
+            before = self._rows[-1].steps[0]
+            steps = [self._state.plan(passed, budget, before)]
+            if second:
+                steps.append(self._state.plan(passed, second, before))
+            self._rows.append(Row(guess, budget, second, steps))
         planned = [step for row in self._rows for step in row.steps]
-        self._rows[0].in_pass = len(planned)
+        self._rows[0].in_pass = len(planned) + len(compact)
         self._generation.passes += 1
-        return planned
-
-    def first(self) -> Row:
-        """The first row of the pass that was planned last."""
+        yield planned
         return self._rows.pop(0)
 
     def reject(self) -> None:
@@ -204,5 +244,5 @@ class Drafts:
 
     def add(self, token: int) -> None:
         """Note a token of the answer."""
-        if self._lookup is not None:
-            self._lookup.add(token)
+        if isinstance(self._guesser, PromptLookup):
+            self._guesser.add(token)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utaca.decoding.drafts import Drafts, PromptLookup
+from utaca.decoding.drafts import CompactPasses, Drafts, PromptLookup
 from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Trigger
@@ -198,7 +198,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         state.commit(step)
     # A function for each step that chooses a token by its logits.
     draws = decoding.sampling.draws() if decoding.sampling else repeat(torch.argmax)
-    drafts = Drafts(state, generation, _lookup(decoding, prompt, together))
+    drafts = Drafts(state, generation, _guesser(decoding, prompt, together))
     k_max = budgets[0]
     k = k_max
     last: Token | None = None
@@ -208,8 +208,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         second_budget = _second_budget(decoding, k, k_max)
         row = drafts.take(last and last.token, k, second_budget)
         if row is None:
-            yield drafts.plan(tokens, k, second_budget, _upcoming(decoding, number, k, last))
-            row = drafts.first()
+            row = yield from drafts.run(tokens, k, second_budget, _upcoming(decoding, number, k, last))
         choose = next(draws)
         first_step = row.steps[0]
         first = token_reader.read(first_step, choose)
@@ -231,8 +230,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
                 # The next token is decoded under the same budget as the expansion. The expansion probably gives the
                 # same token as the first pass, which is therefore guessed behind it.
                 after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
-                yield drafts.plan(first_step.tokens, k, 0, after, also=first.token)
-                row = drafts.first()
+                row = yield from drafts.run(first_step.tokens, k, 0, after, also=first.token)
                 accepted_step = row.steps[0]
                 accepted = token_reader.read(accepted_step, choose)
                 rows = rows + row.in_pass
@@ -258,10 +256,12 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     generation.finish = "length"
 
 
-def _lookup(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> PromptLookup | None:
-    """What guesses the answer's tokens, from the document and the ``prompt`` [T] behind it; None without drafts."""
+def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> PromptLookup | CompactPasses | None:
+    """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text behind the document."""
     if not decoding.drafts:
         return None
+    if decoding.draft_budget:
+        return CompactPasses(decoding.draft_budget, decoding.drafts, decoding.reading.reader.stop_tokens)
     known = (decoding.reading.tokens, prompt)
     row_cost = decoding.reading.reader.row_cost
     return PromptLookup(known, decoding.drafts, decoding.max_new_tokens, row_cost, together)

@@ -21,12 +21,12 @@ class State(Protocol):
     def plan(self, tokens: Tensor, budget: int, after: Any = None) -> Step:
         """A step that passes ``tokens`` [T] under a ``budget``, not yet run.
 
-        ``after`` is a step of the same pass that the tokens follow, if the reading is of those that ``chains``.
+        ``after`` is a step, not committed, that the tokens follow, if the reading is of those that ``chains``.
         """
 
     @property
     def longest_chain(self) -> int:
-        """Most steps that can follow each other in one pass."""
+        """Most steps that can follow each other before one is committed."""
 
     def run(self, steps: Sequence[Any]) -> None:
         """Run steps of one size, all on states of this class, in one pass of the model if possible."""
@@ -125,6 +125,8 @@ class Decoding:
     * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
     * ``drafts``: most tokens that are guessed at once and verified in one pass (:mod:`utaca.decoding.drafts`); 0: none.
       The answer stays the same, up to rounding. For documents in block memory only.
+    * ``draft_budget``: with a fixed budget, who guesses: 0 looks the tokens up in document, question and answer; N lets
+      the model decode them under N blocks, so that every token is tried under N blocks and verified under ``budget``.
     * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.
 
     Raises :class:`UserError` if options contradict each other or are out of range, or if the detector was not trained
@@ -142,6 +144,7 @@ class Decoding:
     measured: bool | Sequence[str] = False
     prefix: str = ""
     drafts: int = 0
+    draft_budget: int = 0
 
     def __post_init__(self) -> None:
         if not hasattr(self.reading, "begin"):
@@ -155,7 +158,7 @@ class Decoding:
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
-        for name in ("max_new_tokens", "expanded", "drafts"):
+        for name in ("max_new_tokens", "expanded", "drafts", "draft_budget"):
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
@@ -163,10 +166,16 @@ class Decoding:
         adaptive = self.policy is not None
         if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        if self.expanded < 0 or self.drafts < 0:
-            raise UserError("expanded and drafts must be at least 0")
+        if self.expanded < 0 or self.drafts < 0 or self.draft_budget < 0:
+            raise UserError("expanded, drafts and draft_budget must be at least 0")
         if self.drafts and not self.reading.chains:
             raise UserError("this method decodes one token a pass: drafts are for block memory; set drafts=0 here")
+        if self.draft_budget and not self.drafts:
+            raise UserError("draft_budget says how drafts are guessed, but there are none: set drafts too, as drafts=7")
+        if self.draft_budget and adaptive:
+            raise UserError("draft_budget is for fixed budgets; an adaptive answer's drafts are looked up: set it to 0")
+        if self.draft_budget >= min(budgets) and self.draft_budget:
+            raise UserError(f"draft_budget is {self.draft_budget} but must be below the budget, {min(budgets)}")
         if adaptive != (self.trigger is not None):
             raise UserError(
                 "adaptive decoding needs both a policy and a trigger, as in policy=utaca.Sub(16), "

@@ -292,6 +292,7 @@ class _Journaled:
             "trigger": _trigger_of(point),
             "detector": "",
             "drafts": point.drafts,
+            "draft_budget": point.draft_budget,
             "text": generation.text,
             "n_context": answer.n_context,
             "dropped": answer.dropped,

@@ -101,15 +101,15 @@ class Branch:
     def plan(self, tokens: Tensor, budget: int, after: BlockStep | None = None) -> BlockStep:
         """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run.
 
-        Behind a step ``after``, it is the next row of that step's chain.
+        Behind a step ``after``, it is the next one of that step's chain.
         """
         return BlockStep(self, tokens, budget, after)
 
     @property
     def longest_chain(self) -> int:
-        """Most rows of a chain: until a further block is far for a token, or until the branch is full.
+        """Most steps of a chain: until a further block is far for a token, or until the branch is full.
 
-        All rows of a chain retrieve from the same blocks, so that they can attend together.
+        All steps of a chain retrieve from the same blocks, so that they can attend together.
         """
         layout = self.memory.layout
         n_far = layout.n_far(self.position)
@@ -130,9 +130,10 @@ class Branch:
     def graph_of(self, step: BlockStep) -> StepGraph | None:
         """The graph that runs a step of this branch; None if the step must run as an ordinary pass.
 
-        A graph runs one token that retrieves 1 to ``k_max`` blocks, and calls no hooks on layers (``watched``).
+        A graph runs one token that retrieves 1 to ``k_max`` blocks and follows committed tokens, and calls no hooks on
+        layers (``watched``).
         """
-        if not can_record(self) or self.reader.watched or step.size > 1 or not 0 < step.k <= self.k_max:
+        if not can_record(self) or self.reader.watched or step.size > 1 or step.chain or not 0 < step.k <= self.k_max:
             return None
         if self.graph is None:
             self.graph = StepGraph(self, self.k_max)

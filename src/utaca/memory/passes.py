@@ -71,14 +71,14 @@ class Pass:
 class BlockStep(Step):
     """A pass of ``tokens`` [T] after a branch under a ``budget`` of blocks per layer; nothing is committed.
 
-    ``after`` is a step of one token, not yet committed, that the tokens of this step follow. Both run in one pass: they
-    are rows of a chain, and a row of a chain sees the tokens of the rows before it. To commit a row, commit those
-    before it first.
+    ``after`` is a step of one token, not yet committed, that the tokens of this step follow. It runs in the same pass,
+    or has run in an earlier one. Such steps form a chain, and a step of a chain sees the tokens of the steps before it.
+    To commit a step, commit those before it first.
 
     Raises :class:`ValueError` if the branch has no room for the tokens.
     """
 
-    passed: Pass
+    passed: Pass | None = None
 
     def __init__(self, branch: Continuation, tokens: Tensor, budget: int, after: BlockStep | None = None) -> None:
         super().__init__(branch, tokens, budget)
@@ -96,6 +96,11 @@ class BlockStep(Step):
         self.start = layout.window_start(self.position) - branch.start
         self.n_committed = branch.position - branch.start
         self.n_before = self.n_committed + len(self.chain)
+
+    @property
+    def ran_before(self) -> list[BlockStep]:
+        """The steps of its chain that ran in earlier passes; asked for before this step runs."""
+        return [step for step in self.chain if step.passed is not None]
 
     def equals(self, other: BlockStep) -> bool:
         """Whether both steps pass the same tokens after the same tokens, and retrieve equally many blocks.
@@ -287,9 +292,9 @@ class RowGroup:
                 end = first.n_committed
         self.window = slice(first.start, end)
         self.shared = _by_layer(branch.window[:, :, None, :, self.window])
-        self.n_own = [step.n_committed - end for step in steps]
-        longest = max(self.n_own)
-        self.own_pairs = _by_layer(self._own_pairs(longest)) if longest else []
+        n_committed = [step.n_committed - end for step in steps]
+        self.n_own = [count + len(step.ran_before) for count, step in zip(n_committed, steps, strict=True)]
+        self.own_pairs = _by_layer(self._own_pairs(steps, n_committed)) if max(self.n_own) else []
 
     def _plan_chains(self, steps: Sequence[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
         """Set ``earlier`` and ``seen``, which :meth:`_attend_own` needs if a step is part of a chain.
@@ -300,8 +305,9 @@ class RowGroup:
         in the order of :meth:`_attend_own`. ``seen`` is None if nothing is padded.
         """
         # A step of a chain may have been replaced by its twin, whose row it then shares. A chain lies in one group,
-        # because no further block is far for its later steps (Branch.longest_chain).
-        chains = [[steps.index(twins[before]) for before in step.chain] for step in steps]
+        # because no further block is far for its later steps (Branch.longest_chain). Steps that ran in earlier passes
+        # have no row here (_own_pairs).
+        chains = [[steps.index(twins[before]) for before in step.chain if before in twins] for step in steps]
         longest_chain = max(map(len, chains))
         longest_own = max(self.n_own)
         device = steps[0].state.window.device
@@ -391,16 +397,23 @@ class RowGroup:
         self._layers.append(_LayerFound(new_key, local_query, lses, chosen, scores))
         return out.flatten(1, 2)
 
-    def _own_pairs(self, longest: int) -> Tensor:
-        """Keys and values [layers, 2, R, G, longest, D] of each branch's tokens after the shared window.
+    def _own_pairs(self, steps: Sequence[BlockStep], n_committed: Sequence[int]) -> Tensor:
+        """Keys and values [layers, 2, R, G, n, D] of the tokens after the shared window that only one row sees.
 
-        Where a branch has fewer tokens than the ``longest``, zeros follow, which :attr:`seen` hides.
+        They are the branch's ``n_committed`` tokens, then those of the chain's steps that ran in earlier passes. Where
+        a row has fewer than the ``n`` of the longest, zeros follow, which :attr:`seen` hides.
         """
         start = self.window.stop
+        longest = max(self.n_own)
         tails = []
-        for branch, count in zip(self.branches, self.n_own, strict=True):
-            tail = branch.window[:, :, :, start : start + count]
-            tails.append(pad(tail, (0, 0, 0, longest - count)) if count < longest else tail)
+        for step, count in zip(steps, n_committed, strict=True):
+            parts = [step.state.window[:, :, :, start : start + count]]
+            for before in step.ran_before:
+                passed = before.passed
+                parts.append(torch.stack((passed.rotated[:, before.row], passed.values[:, before.row]), 1))
+            tail = torch.cat(parts, 3) if len(parts) > 1 else parts[0]
+            missing = longest - tail.shape[3]
+            tails.append(pad(tail, (0, 0, 0, missing)) if missing else tail)
         return torch.stack(tails, 2) if len(tails) > 1 else tails[0][:, :, None]
 
     def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
@@ -452,10 +465,10 @@ class RowGroup:
     def _attend_own(
         self, layer: int, local: Tensor, new_key: Tensor, value: Tensor, scaling: float
     ) -> tuple[Tensor, Tensor]:
-        """Attention to the tokens of this pass that a row sees and, if T is 1, to each branch's own committed tokens.
+        """Attention to the tokens of this pass that a row sees and, if T is 1, to those that only this row sees.
 
         Rows of more tokens have one history: the shared window has all their committed tokens (:meth:`_plan_window`).
-        The keys of a row are its token's, then those of its chain, then the branch's own.
+        The keys of a row are its token's, then those of its chain in this pass, then those of :meth:`_own_pairs`.
         """
         if self.size > 1 or not (self.own_pairs or self.chained):
             return grouped(local, new_key, value, scaling, causal=self.size > 1)

@@ -60,11 +60,22 @@ class Store:
         The initial tokens are the blocks below 0; the entries before the text, see :attr:`Layout.skipped`, have
         arbitrary values.
         """
-        wanted = (self._first + ids.to(self._first.device)).flatten()
-        if self._pinned:
-            # From pinned memory, the copy to the device is asynchronous.
-            blocks = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
-            blocks = torch.index_select(self._rows, 0, wanted, out=blocks).to(self._device, non_blocking=True)
-        else:
-            blocks = self._rows.index_select(0, wanted)
+        ids = ids.to(self._first.device)
+        blocks = self._copied(ids) if self._pinned else self._rows.index_select(0, (self._first + ids).flatten())
         return blocks.view(*self.tokens.shape[:2], -1, self._rows.shape[2])
+
+    def _copied(self, ids: Tensor) -> Tensor:
+        """The rows [2 * G * k, block_size, D] of the blocks ``ids`` [k], copied from pinned memory to the device.
+
+        A block that several rows of a pass retrieve is copied once.
+        """
+        distinct, places = ids.unique(return_inverse=True)
+        repeated = len(distinct) < len(ids)
+        wanted = (self._first + (distinct if repeated else ids)).flatten()
+        # From pinned memory, a copy to the device is asynchronous.
+        blocks = self._rows.new_empty(len(wanted), *self._rows.shape[1:], pin_memory=True)
+        blocks = torch.index_select(self._rows, 0, wanted, out=blocks).to(self._device, non_blocking=True)
+        if repeated:
+            blocks = blocks.view(len(self._first), len(distinct), *self._rows.shape[1:])
+            blocks = blocks.index_select(1, places.pin_memory().to(self._device, non_blocking=True))
+        return blocks

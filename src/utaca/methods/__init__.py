@@ -62,6 +62,8 @@ def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, An
         of_point["policy"] = point.policy
     if point.drafts:
         of_point["drafts"] = point.drafts
+    if point.draft_budget:
+        of_point["draft_budget"] = point.draft_budget
     # A detector is the default trigger. The method gets it when it decodes: its variant's name is no setting.
     if point.adaptive and not point.detected:
         of_point["trigger"] = point.trigger

@@ -31,7 +31,8 @@ class InfLLM(Method):
     """Block memory under one budget for all tokens; :mod:`utaca.memory` forms the blocks and retrieves them.
 
     Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and all else are
-    settings of the reader (``reader.memory``). ``drafts`` are as in :class:`utaca.decoding.options.Decoding`.
+    settings of the reader (``reader.memory``). ``drafts`` and ``draft_budget`` are as in
+    :class:`utaca.decoding.options.Decoding`.
     """
 
     name: ClassVar[str] = "infllm"
@@ -41,6 +42,7 @@ class InfLLM(Method):
 
     budget: int = 32
     drafts: int = 0
+    draft_budget: int = 0
 
     @property
     def reading(self) -> Hashable:
@@ -51,7 +53,7 @@ class InfLLM(Method):
         return reading
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:
-        return {"budget": self.budget, "drafts": self.drafts}
+        return {"budget": self.budget, "drafts": self.drafts, "draft_budget": self.draft_budget}
 
     def read(self, reader: Reader, document: str | Tensor, room: int) -> BlockMemory:
         """Read a document into block memory, which needs no ``room`` for question and answer beforehand."""

@@ -42,6 +42,7 @@ def identified(point: PointResult, config: schema.Config) -> Row:
         "trigger": str(point.trigger or ""),
         "detector": point.detector,
         "drafts": point.drafts,
+        "draft_budget": point.draft_budget,
         "seeds": len(point.seeds),
         "lacks": point.not_run,
     }

@@ -51,17 +51,18 @@ class Identity(NamedTuple):
     trigger: TriggerSetting | None
     detector: str
     drafts: int
+    draft_budget: int
 
 
 @dataclass(frozen=True)
 class PointResult:
     """An operating point and its results: for each document, sums over the answer's tokens or attributes.
 
-    ``method``, ``base``, ``budget``, ``policy`` and ``drafts`` are as in the config. ``trigger`` is what expands the
-    budget, None where the budget is fixed; ``detector`` is the variant of a trigger of kind detector, else "".
-    ``seeds`` are the detector's seeds, () without a detector. ``documents`` are the ids of the documents, sorted. Each
-    array in ``sums`` [seeds x documents] has all documents of the first seed, then all of the next. ``not_run`` is the
-    reason why the point was not run, or "".
+    ``method``, ``base``, ``budget``, ``policy``, ``drafts`` and ``draft_budget`` are as in the config. ``trigger`` is
+    what expands the budget, None where the budget is fixed; ``detector`` is the variant of a trigger of kind detector,
+    else "". ``seeds`` are the detector's seeds, () without a detector. ``documents`` are the ids of the documents,
+    sorted. Each array in ``sums`` [seeds x documents] has all documents of the first seed, then all of the next.
+    ``not_run`` is the reason why the point was not run, or "".
     """
 
     method: str
@@ -71,6 +72,7 @@ class PointResult:
     trigger: TriggerSetting | None
     detector: str
     drafts: int = 0
+    draft_budget: int = 0
     seeds: tuple[int, ...] = ()
     documents: tuple[str, ...] = ()
     sums: dict[str, np.ndarray] = field(default_factory=dict)
@@ -94,7 +96,7 @@ class PointResult:
     @property
     def identity(self) -> Identity:
         """All that the results under different seeds of one detector share."""
-        return Identity(self.key, self.trigger, self.detector, self.drafts)
+        return Identity(self.key, self.trigger, self.detector, self.drafts, self.draft_budget)
 
     @property
     def name(self) -> str:
@@ -212,12 +214,14 @@ def variant_in_words(point: PointResult, config: schema.Config) -> str:
 
 
 def setting_in_words(point: PointResult, config: schema.Config) -> str:
-    """Budget, policy, trigger and drafts, as in "K_max=64, Sub.16 (chained) seed 3" or "K=8, 7 drafts".
+    """Budget, policy, trigger and drafts, as in "K_max=64, Sub.16 (chained) seed 3" or "K=8, 7 drafts under K=2".
 
     A dash for a method without a budget.
     """
     words = " ".join(filter(None, [point.setting, trigger_in_words(point, config)]))
-    return f"{words}, {point.drafts} drafts" if point.drafts else words
+    if point.drafts:
+        words = f"{words}, {point.drafts} drafts"
+    return f"{words} under K={point.draft_budget}" if point.draft_budget else words
 
 
 def name_in_words(point: PointResult, config: schema.Config) -> str:
@@ -239,7 +243,17 @@ def of_config(point: schema.OperatingPoint, config: schema.Config) -> PointResul
     if point.detected:
         detector = point.detector or config.detector
         seeds = (point.seed,)
-    return PointResult(point.method, point.base, point.budget, point.policy, trigger, detector, point.drafts, seeds)
+    return PointResult(
+        point.method,
+        point.base,
+        point.budget,
+        point.policy,
+        trigger,
+        detector,
+        point.drafts,
+        point.draft_budget,
+        seeds,
+    )
 
 
 def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
@@ -255,6 +269,7 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
         trigger,
         answer["detector"] or "",
         int(answer["drafts"]),
+        int(answer["draft_budget"]),
         seeds,
         **results,
     )

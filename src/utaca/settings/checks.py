@@ -455,6 +455,10 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
     if point.drafts and not point.in_blocks:
         yield f"{path}.drafts is {point.drafts} but is for points that decode from block memory; remove it."
+    if point.draft_budget and not (point.method == schema.FIXED and point.drafts):
+        yield f"{path}.draft_budget is {point.draft_budget} but is for points of method infllm with drafts; remove it."
+    elif point.draft_budget >= max(point.budget, 1):
+        yield f"{path}.draft_budget is {point.draft_budget} but must be below the budget, which is {point.budget}."
     if point.seeds != 1 and not point.detected:
         yield f"{path}.seeds is set but no detector expands its budget; remove it."
     if point.seeds > config.scale.detector_seeds:

@@ -619,6 +619,12 @@ class PointSettings:
     rounding, and take fewer passes. For points that decode from block memory.
     """
 
+    draft_budget: Whole = setting(0, minimum=0)
+    """How the tokens are guessed. 0: they are looked up in document, question and answer. N: the model decodes them
+    under N blocks, a pass for each, so that the answer is that of `budget`. For points of a fixed budget that have
+    `drafts`.
+    """
+
     @property
     def adaptive(self) -> bool:
         """Whether the point has an update policy, and a trigger that expands its budget."""

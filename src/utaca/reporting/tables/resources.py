@@ -14,7 +14,6 @@ from utaca.records import read
 from utaca.reporting.registry import Files
 from utaca.reporting.table import framed
 from utaca.settings import schema
-from utaca.settings.triggers import TriggerSetting, parse
 from utaca.stages import STAGES
 
 _MEASURED = ["s", "cpu_time", "max_rss"]
@@ -46,29 +45,14 @@ def decoded(trajectories: Sequence[str], documents: Mapping[str, str]) -> tuple[
 
 
 def answered(answers: Sequence[str | Path], traces: Sequence[str | Path]) -> tuple[int, int]:
-    """Count the tokens that were read, and those that were generated, for a split's points, with rejected passes.
+    """Count the tokens that were read and those that were generated for a split's points.
 
-    A document is read once for all points, and a point is decoded once. The agreement oracle decodes every token below
-    K_max a second time, even if the token does not change. If the second pass has a budget of its own
-    (``agreement.N``), a token of that budget has no second pass and a rolled-back token has a third one.
+    A document is read once for all points, and a point is decoded once. Each row of a pass generates a token, whether
+    the answer has it or not: rows that were rolled back, second passes and guesses count too.
     """
-    columns = ["document", "point", "budget", "trigger", "n_context", "n_generated", "rollbacks"]
-    data = read(answers, "answers", columns).to_pandas()
+    data = read(answers, "answers", ["document", "n_context"]).to_pandas()
     n_read = data.drop_duplicates("document")["n_context"].sum()
-    n_generated = data["n_generated"].sum() + data["rollbacks"].sum()
-    triggers = data["trigger"].map(lambda text: parse(text) if text else TriggerSetting())
-    by_oracle = data[triggers.map(lambda trigger: trigger.kind == "agreement")]
-    if len(by_oracle):
-        steps = read(traces, "traces", ["document", "point", "step", "k", "rolled_back"]).to_pandas()
-        # The budget of the second pass, 0 if that is K_max.
-        second_budget = triggers[by_oracle.index].map(lambda trigger: trigger.value or 0)
-        steps = steps.merge(by_oracle.assign(second_budget=second_budget), on=["document", "point"])
-        # The passes that are not yet in `n_generated`, which has one for each token and one more for each rollback.
-        below_k_max = steps["k"] < steps["budget"]
-        has_second = steps["k"] != steps["second_budget"]
-        accepted_twice = below_k_max & has_second & ~steps["rolled_back"]
-        third_pass = steps["rolled_back"] & (steps["second_budget"] > 0)
-        n_generated += accepted_twice.sum() + third_pass.sum()
+    n_generated = read(traces, "traces", ["rows"]).to_pandas()["rows"].sum()
     return int(n_read), int(n_generated)
 
 
