@@ -11,7 +11,7 @@ import itertools
 import json
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +22,24 @@ import utaca
 from utaca.app.choices import choose
 from utaca.generation.answers import ask
 from utaca.memory import BlockMemory
-from utaca.readers.load import Reader
-from utaca.readers.prompts import question
+from utaca.readers.load import Reader, load
+from utaca.readers.questions import question
 from utaca.records import read
 from utaca.trace import Generation
 
 
 @dataclass
 class Compared:
-    """What pairs of answers had in common, and what they took: with drafts and without."""
+    """What pairs of answers had in common, and what they took: with drafts and without.
+
+    ``compared_tokens`` are those that follow equal tokens, and ``equal_tokens`` those of them that are equal too.
+    """
 
     what: str
     answers: int = 0
     alike: int = 0
     tokens: int = 0
+    compared_tokens: int = 0
     equal_tokens: int = 0
     gdm: float = 0.0
     passes: int = 0
@@ -51,6 +55,7 @@ class Compared:
         pairs = list(zip(drafted.trace, plain.trace, strict=False))
         same = list(itertools.takewhile(lambda pair: pair[0].token == pair[1].token, pairs))
         self.equal_tokens += len(same)
+        self.compared_tokens += min(len(same) + 1, len(plain.trace))
         for ours, theirs in same:
             if ours.gdm and theirs.gdm and ours.k == theirs.k:
                 differences = [abs(one - other) for one, other in zip(ours.gdm, theirs.gdm, strict=True)]
@@ -64,7 +69,7 @@ class Compared:
         return (
             self.what,
             f"{self.alike} of {self.answers}",
-            f"{100 * self.equal_tokens / self.tokens:.2f} %",
+            f"{100 * self.equal_tokens / self.compared_tokens:.2f} %",
             f"{self.gdm:.1e}",
             f"{self.tokens / self.passes:.2f}",
             f"{1000 * statistics.median(self.seconds):.1f} ms",
@@ -120,6 +125,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("documents", type=Path, help="a run's documents, or a .jsonl file of meetings")
     parser.add_argument("--reader", default="tiny", help="name, folder, hub id or GGUF file (default: tiny)")
     parser.add_argument("--dtype", help="float32 or bfloat16 (default: the reader's)")
+    parser.add_argument("--weights", choices=["auto", "packed", "plain"], default="auto", help="of a GGUF file")
     parser.add_argument("--number", type=int, default=8, help="documents (default: 8)")
     parser.add_argument("--budget", type=int, help="K, and K_max (default: the reader's)")
     parser.add_argument("--length", type=int, help="tokens of a document, cut at its end (default: all)")
@@ -132,6 +138,8 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     options = parsed()
     reader = utaca.load_reader(options.reader, dtype=options.dtype)
+    if options.weights != reader.settings.weights:
+        reader = load(replace(reader.settings, weights=options.weights))
     budget = options.budget or reader.settings.budget
     compared_points = points(reader, budget, options.triggers == "all")
     if options.draft_budget:

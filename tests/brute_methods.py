@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from math import exp
 
 import torch
 from small import make_reader
@@ -165,11 +166,16 @@ def votes(loop: Loop, method: SnapKV, layer: int, queries: Tensor, places: Seque
 
 
 def infllm(
-    model: PreTrainedModel, m: MemorySettings, document: Tensor, continuation: list[tuple[int, int]]
+    model: PreTrainedModel,
+    m: MemorySettings,
+    document: Tensor,
+    continuation: list[tuple[int, int]],
+    top_p: float = 1.0,
 ) -> list[tuple[Tensor, list[list[int]]]]:
     """Last hidden state and selected blocks a layer of each (token, budget) that is decoded behind a document.
 
-    The tokens behind the document go on making blocks. A block is represented when it leaves the window.
+    The tokens behind the document go on making blocks. A block is represented when it leaves the window. With a
+    ``top_p`` below 1, a token behind the document takes only the first of its best blocks that reach it together.
     """
     loop = Loop(model, torch.float64)
     mass: list[list[Tensor]] = [[] for _ in loop.keys]  # attention to a token, [G]
@@ -188,7 +194,7 @@ def infllm(
             chosen.append(sum(loop.keys[layer][t][group] for t in best) / len(best))
         represented[layer][block] = torch.stack(chosen)
 
-    def select(layer: int, queries: Tensor, far: int, budget: int) -> list[int]:
+    def select(layer: int, queries: Tensor, far: int, budget: int, p: float) -> list[int]:
         edge, score = turned(queries, [m.n_local - 1], loop.kind), dict.fromkeys(range(far), 0.0)
         for h in range(loop.heads if far else 0):
             g = loop.group(h)
@@ -200,9 +206,21 @@ def infllm(
             for query in edge[:, h]:
                 for block, share in enumerate((keys @ query / loop.size**0.5).softmax(0).split(m.block_size)):
                     score[block] += float(share.sum())
-        return sorted(sorted(score, key=lambda b: (-score[b], b))[:budget])
+        in_order = sorted(score, key=lambda b: (-score[b], b))
+        if p < 1 and far:
+            # Summed shares are probabilities already, but for their sum.
+            weight = {
+                b: s if m.representatives == "tokens" else exp(s / loop.heads / loop.size**0.5)
+                for b, s in score.items()
+            }
+            reached, count = 0.0, 0
+            while reached < p and count < far:
+                reached += weight[in_order[count]] / sum(weight.values())
+                count += 1
+            budget = min(budget, count)
+        return sorted(in_order[:budget])
 
-    def run(tokens: Tensor, budget: int, *, packed: bool = False) -> tuple[Tensor, list[list[int]]]:
+    def run(tokens: Tensor, budget: int, *, packed: bool = False, p: float = 1.0) -> tuple[Tensor, list[list[int]]]:
         far, selected = far_blocks(len(mass[0])), []
         window = tokens_of(far - 1)[-1] + 1 if far else 0
         for layer, blocks in enumerate(represented):
@@ -211,7 +229,7 @@ def infllm(
 
         def look(layer: int, first: int, queries: Tensor) -> Tensor:
             mass[layer] += [torch.zeros(loop.groups, dtype=torch.float64) for _ in queries]
-            chosen = select(layer, queries, far, budget)
+            chosen = select(layer, queries, far, budget, p)
             selected.append(chosen)
             distant = [t for t in range(m.n_init) if far] + [t for b in chosen for t in tokens_of(b)]
             outputs = []
@@ -230,4 +248,5 @@ def infllm(
 
     for chunk in document.split(m.prefill_chunk):
         run(chunk, m.prefill_budget)
-    return [run(torch.tensor([token]), budget, packed=m.far_positions == "packed") for token, budget in continuation]
+    packed = m.far_positions == "packed"
+    return [run(torch.tensor([token]), budget, packed=packed, p=top_p) for token, budget in continuation]

@@ -13,11 +13,13 @@ from utaca.errors import UserError
 class Token:
     """A generated token, with the results of the pass that it was read from.
 
-    ``k`` is the budget that the pass used: retrieved blocks, or nominal tokens of a method without blocks. ``margin``
+    ``k`` is the budget that the pass used, in blocks, or in nominal tokens of a method without blocks. ``retrieved`` is
+    how much of it was retrieved, a mean over layers: all, unless ``block_top_p`` leaves blocks out. ``margin``
     is the best logit minus the second best; ``top_tokens`` and ``top_logits`` are the ten best tokens and their logits.
     ``signals`` are the signals that were measured, by name. ``embeddings`` maps each site in the last layer to its
     vector [D]. ``selected`` and ``scores`` [layers, k] are the retrieved blocks, ascending, and their retrieval scores;
-    None without blocks. ``attended`` is the number of keys that the pass attended to, a mean over layers and heads.
+    None without blocks, and -1 for a block that was left out (:attr:`blocks`). ``attended`` is the number of keys that
+    the pass attended to, a mean over layers and heads.
 
     ``rows`` counts the rows of the passes that were run for this token and for the guesses behind it; 0 for a
     token that was itself a guess and had its row in the pass of an earlier token.
@@ -35,6 +37,7 @@ class Token:
     top_tokens: list[int]
     top_logits: list[float]
     embeddings: dict[str, Tensor]
+    retrieved: float
     attended: float
     signals: dict[str, float] = field(default_factory=dict)
     selected: Tensor | None = None
@@ -57,6 +60,21 @@ class Token:
         return self.tentative is not None and self.tentative.k != self.k
 
     @property
+    def blocks(self) -> list[list[int]]:
+        """The retrieved blocks of each layer, ascending; an empty list without blocks."""
+        if self.selected is None:
+            return []
+        return [[block for block in layer if block >= 0] for layer in self.selected.tolist()]
+
+    @property
+    def block_scores(self) -> list[list[float]]:
+        """The retrieval scores of :attr:`blocks`."""
+        if self.selected is None:
+            return []
+        scores = self.scores.tolist()
+        return [layer[len(layer) - len(kept) :] for layer, kept in zip(scores, self.blocks, strict=True)]
+
+    @property
     def passes(self) -> list[Token]:
         """Every pass that the token took, the accepted one first."""
         return [self, *(other for other in (self.tentative, self.probe) if other is not None)]
@@ -64,12 +82,12 @@ class Token:
 
 @dataclass(frozen=True)
 class Rejected:
-    """A row that was run and whose result belongs to no token: its budget ``k``, and the keys that it ``attended`` to.
+    """A row that was run and whose result belongs to no token: blocks ``retrieved``, and the keys ``attended`` to.
 
     It verified a guess and was not used, or it only guessed (:class:`utaca.decoding.drafts.CompactPasses`).
     """
 
-    k: int
+    retrieved: float
     attended: float
 
 
@@ -79,7 +97,8 @@ class Generation:
 
     ``passes`` counts the passes of the model that decoded its tokens or guessed them. ``rejected`` are rows of passes
     that belong to no token: the guess was wrong, its token needed a different budget, or the row only guessed.
-    ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", or a method's own word.
+    ``block_size`` is 1 for methods whose budget counts tokens. ``finish`` is "eos", "length", "sentences" (the answer
+    had as many as were asked for), or a method's own word.
     """
 
     block_size: int
@@ -88,6 +107,11 @@ class Generation:
     seconds: float = 0.0
     passes: int = 0
     rejected: list[Rejected] = field(default_factory=list)
+
+    def reject_last(self) -> None:
+        """Take the last token back; its passes are counted as rejected rows."""
+        token = self.trace.pop()
+        self.rejected += [Rejected(one_pass.retrieved, one_pass.attended) for one_pass in token.passes]
 
     @property
     def text(self) -> str:
@@ -105,7 +129,7 @@ class Generation:
     @property
     def mean_selected_tokens(self) -> float:
         """Mean number of retrieved tokens per step in the accepted passes: the paper's mTokens."""
-        return self._mean([token.k * self.block_size for token in self.trace])
+        return self._mean([token.retrieved * self.block_size for token in self.trace])
 
     @property
     def mean_attended_tokens(self) -> float:
@@ -115,8 +139,8 @@ class Generation:
     @property
     def mean_selected_with_tentative(self) -> float:
         """As :attr:`mean_selected_tokens`, but counting also the passes that were not accepted, and rejected rows."""
-        blocks = sum(one_pass.k for token in self.trace for one_pass in token.passes)
-        blocks_of_rejected = sum(row.k for row in self.rejected)
+        blocks = sum(one_pass.retrieved for token in self.trace for one_pass in token.passes)
+        blocks_of_rejected = sum(row.retrieved for row in self.rejected)
         return self._for_each_token((blocks + blocks_of_rejected) * self.block_size)
 
     @property

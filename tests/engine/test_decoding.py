@@ -1,6 +1,7 @@
 """Adaptive decoding against a plain restatement of the paper's algorithm 1."""
 
 import gc
+import re
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from utaca.memory import Branch, prefill
 from utaca.methods.window import WindowOnly
 from utaca.readers.load import Reader
 from utaca.readers.tokenizer import Pieces
+from utaca.sentences import completed
 from utaca.settings import schema
 from utaca.settings.schema import MemorySettings
 from utaca.trace import Generation, NotFiniteError, Token
@@ -146,6 +148,50 @@ def test_adaptive_decoding_is_algorithm_1(memory, passes, rule: str, policy: Pol
     assert rule in ("every.1", "never") or 0 < found.rollbacks < len(found.trace)
     assert found.mean_selected_tokens == sum(budget for _, budget in accepted) * 8 / len(accepted)
     assert found.mean_selected_with_tentative == pytest.approx(sum(tried) * 8 / len(tried))
+
+
+TEXTS = {
+    "": 0,
+    "The hobby of Ann is chess": 0,
+    "The hobby of Ann is chess.": 0,
+    "The hobby of Ann is chess. ": 0,
+    "The hobby of Ann is chess. T": 1,
+    "The hobby of Ann is chess.\n": 1,
+    "The hobby of Ann is chess\n\n": 1,
+    "\n\nThe hobby of Ann is chess": 0,
+    "Dr. Ann lives in St. Louis, and J. Smith, too": 0,
+    "She won 3.5 million. He won 2. Then": 1,
+    "One here.\nTwo here.\nThree here. Four": 3,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_sentences_that_are_complete(text: str) -> None:
+    assert completed(text) == TEXTS[text]
+
+
+@pytest.mark.parametrize("drafts", [0, 4])
+@pytest.mark.parametrize("text", ["It is one. It is two. It is three.", "It is one.\nIt is two.\n\nIt is three"])
+def test_an_answer_ends_after_as_many_sentences_as_were_asked_for(
+    memory, text: str, drafts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The token that begins a further sentence is no part of the answer, but its pass was run."""
+    pieces = re.findall(r"\s*\S+", text)
+    reader = memory.reader
+    monkeypatch.setattr(reader, "stop_tokens", frozenset())
+    plain = generate(memory, "Who?", budget=4, max_new_tokens=40)
+    monkeypatch.setattr(
+        Pieces, "add", lambda self, token: (self._ids.append(token), (pieces * 9)[len(self._ids) - 1])[1]
+    )
+    found = generate(memory, "Who?", budget=4, max_new_tokens=40, most_sentences=2, drafts=drafts)
+    assert found.finish == "sentences"
+    assert re.sub(r"\s+", " ", found.text.strip()) == "It is one. It is two."
+    n = len(found.trace)
+    assert [token.token for token in found.trace] == [token.token for token in plain.trace[:n]]
+    everything = generate(memory, "Who?", budget=4, max_new_tokens=40)
+    assert everything.finish == "length"
+    streamed = [token.text for token in stream(memory, "Who?", budget=4, max_new_tokens=40, most_sentences=2)]
+    assert "".join(streamed) == found.text
 
 
 @pytest.mark.parametrize("form", ["text", "ids"])

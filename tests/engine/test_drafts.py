@@ -217,7 +217,7 @@ def test_drafts_are_for_block_memory(memory: BlockMemory) -> None:
     reading = WindowOnly(budget=64).read(memory.reader, some_tokens(100), 60)
     with pytest.raises(UserError, match="drafts are for block memory; set drafts=0 here"):
         Decoding(reading, "Who?", drafts=3)
-    with pytest.raises(UserError, match="expanded, drafts and draft_budget must be at least 0"):
+    with pytest.raises(UserError, match="drafts and draft_budget must be at least 0"):
         Decoding(memory, "Who?", 4, drafts=-1)
 
 

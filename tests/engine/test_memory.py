@@ -223,6 +223,42 @@ def test_the_whole_rule_is_the_brute_force_one(data) -> None:
         assert step.attended <= m.n_init + (budget + 1) * m.block_size + m.n_local, "the window stays bounded"
 
 
+@settings(max_examples=20, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(data=st.data())
+def test_top_p_is_the_brute_force_one(data) -> None:
+    """A token attends to the fewest best blocks that reach p, at most its budget: hidden states, blocks, counts."""
+    m = MemorySettings(
+        block_size=4,
+        n_init=data.draw(st.integers(0, 5)),
+        n_local=data.draw(st.integers(4, 14)),
+        representatives=data.draw(st.sampled_from(["tokens", "attention_mass"])),
+        n_representatives=2,
+        prefill_chunk=16,
+        storage=data.draw(st.sampled_from(["device", "host"])),
+    )
+    length = data.draw(st.integers(1, 90))
+    p = data.draw(st.floats(0.05, 0.99))
+    budgets = [data.draw(st.integers(1, 20)) for _ in range(20)]
+    reader = make_reader("llama-wide", m, data.draw(st.integers(0, 3)))
+    in_float64(reader)
+    tokens = some_tokens(length, data.draw(st.integers(0, 99)))
+    continuation = list(zip(some_tokens(len(budgets), 7).tolist(), budgets, strict=True))
+    with torch.no_grad():
+        expected = infllm(reader.model, m, tokens, continuation, p)
+    document = prefill(reader, tokens)
+    branch, beside = (Branch(document, len(budgets), block_top_p=p) for _ in range(2))
+    for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
+        step = branch.plan(torch.tensor([token]), budget)
+        # A row of a different budget shares the pass.
+        other = beside.plan(torch.tensor([token]), 2)
+        Branch.run([step, other])
+        branch.commit(step)
+        beside.commit(other)
+        assert [[block for block in layer if block >= 0] for layer in step.selected.tolist()] == selected
+        assert (step.hidden[-1] - hidden).abs().max() < 1e-9
+        assert step.retrieved == sum(map(len, selected)) / len(selected)
+
+
 @pytest.mark.parametrize(
     ("storage", "representatives", "far_positions"),
     [

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from brute_methods import steps
@@ -73,7 +74,32 @@ def test_closed_book_reads_the_question_alone() -> None:
     assert (cut.n_context, cut.dropped) == (len(opening), reader.positions + 9 - len(opening))
 
 
-@pytest.mark.parametrize("name", ["infllm", *EVERYTHING])
+def test_top_p_retrieves_less_where_the_scores_are_clear_and_infllm_shares_its_reading() -> None:
+    answers = Answers(make_reader(), some_tokens(300))
+    found = {}
+    for name, settings in {
+        "infllm": {"budget": 12},
+        "one block": {"budget": 12, "policy": "top_p.0.000001"},
+        "some": {"budget": 12, "policy": "top_p.0.3"},
+        "nearly all": {"budget": 12, "policy": "top_p.0.999999"},
+    }.items():
+        method = build("infllm" if name == "infllm" else "top_p", settings)
+        found[name] = answers.answer(method, QUESTION, 12).generation
+    assert found["nearly all"].mean_selected_tokens <= found["infllm"].mean_selected_tokens == 12 * 8
+    assert found["one block"].mean_selected_tokens == 8
+    some = found["some"]
+    assert 8 < some.mean_selected_tokens < 12 * 8
+    counts = [[len(layer) for layer in token.blocks] for token in some.trace]
+    assert len(set(map(tuple, counts))) > 1, "The number differs from token to token."
+    assert some.mean_selected_tokens == pytest.approx(8 * np.mean(counts))
+    assert [len(layer) for layer in some.trace[0].block_scores] == counts[0]
+    drafted = answers.answer(
+        build("top_p", {"budget": 12, "policy": "top_p.0.3", "drafts": 4}), QUESTION, 12
+    ).generation
+    assert [token.blocks for token in drafted.trace] == [token.blocks for token in some.trace]
+
+
+@pytest.mark.parametrize("name", ["infllm", "top_p", *EVERYTHING])
 def test_answers_about_several_documents_in_one_pass_are_those_of_each_alone(name: str) -> None:
     """The vectors that the last layer makes of a token are float64, to whose rounding they agree."""
     reader, method = make_reader(), build(name, EVERYTHING.get(name, {}))
@@ -148,6 +174,7 @@ def test_circles_are_told_from_answers() -> None:
         ("freqkv", {"budget": 4}, "budget=4 must exceed sink=4"),
         ("fastkv", {"budget": 5000}, "tsp_length=4096 must be at least budget=5000"),
         ("llmlingua2", {"rate": 0.01}, "rate=0.01 must be above 0.01 and at most 1"),
+        ("top_p", {"policy": "top_p.1.5"}, r"policy 'top_p.1.5' is not top_p.X with X below 1"),
         ("infllm_v2", {"budget": 1000}, "budget=1000 must be a multiple of block=64"),
         ("infllm_v2", {"initial": 17}, "initial=17 must be within the budget's 16 blocks"),
     ],

@@ -190,9 +190,9 @@ SIMPLE = read("biographies/fillers.yaml", Fillers).fillers
 def test_a_fact_stands_among_whole_simple_sentences(kind: int, n_tokens: int, seed: int) -> None:
     count, (person,) = COUNTS[kind], biographies("train", 1, seed)
     n_tokens *= 5 if count is len else 1
-    row = Filler(count).document(person, n_tokens, random.Random(seed))
+    (row,) = Filler(count).documents([person], n_tokens, random.Random(seed))
     text, spans, (told,) = row["text"], row["spans"], person["sentences"]
-    assert row == Filler(count).document(person, n_tokens, random.Random(seed))
+    assert [row] == Filler(count).documents([person], n_tokens, random.Random(seed))
     assert (row["n_tokens"], row["corpus"]) == (count(text), "fillers")
     assert abs(row["n_tokens"] - n_tokens) <= 0.01 * n_tokens
     assert (spans[0]["start"], spans[-1]["end"]) == (0, len(text))
@@ -218,12 +218,34 @@ def test_a_fact_stands_among_whole_simple_sentences(kind: int, n_tokens: int, se
 
 def test_a_fact_is_at_any_depth_and_too_short_a_document_is_refused() -> None:
     filler = Filler(words)
-    rows = [filler.document(person, 900, random.Random(n)) for n, person in enumerate(biographies("train", 400, 0))]
+    people = enumerate(biographies("train", 400, 0))
+    rows = [row for n, person in people for row in filler.documents([person], 900, random.Random(n))]
     depths = sorted(row["evidence"][0]["start"] / len(row["text"]) for row in rows)
     assert all(abs(depth - (n + 0.5) / 400) < 0.08 for n, depth in enumerate(depths)), "uniform"
     (person,) = biographies("validation", 1, 0)
     with pytest.raises(UserError, match=r"validation-0000 to 4 tokens within 1 %; raise scale\.validation\.tokens"):
-        filler.document(person, 4, random.Random(0))
+        filler.documents([person], 4, random.Random(0))
+
+
+def test_several_people_share_a_text_of_which_each_has_a_row() -> None:
+    filler = Filler(words)
+    people = list(biographies("train", 8, 3))
+    rows = filler.documents(people, 900, random.Random(3))
+    assert [row["id"] for row in rows] == [person["id"] for person in people]
+    assert len({row["text"] for row in rows}) == 1
+    for row, person in zip(rows, people, strict=True):
+        own = [span for span in row["spans"] if span["kind"] == "biography"]
+        assert [span["source"] for span in own] == [person["id"]]
+        assert row["text"][own[0]["start"] : own[0]["end"]] == person["sentences"][0]
+        assert {span["source"] for span in row["spans"] if span["kind"] == "other"} == {
+            each["id"] for each in people if each is not person
+        }
+        (place,) = row["evidence"]
+        assert row["text"][place["start"] : place["end"]] == person["facts"][0]["value"]
+        # Evidence is taken from one person only.
+        (missing,) = variants(row, ["missing"])
+        assert person["sentences"][0] not in missing["text"]
+        assert all(each["sentences"][0] in missing["text"] for each in people if each is not person)
 
 
 # Documents that lost their evidence

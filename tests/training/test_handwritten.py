@@ -16,7 +16,8 @@ from utaca.biographies.lengths import counter
 from utaca.biographies.padding import Padder
 from utaca.biographies.sentences import summary
 from utaca.errors import UserError
-from utaca.readers.prompts import Prompts, question
+from utaca.readers.prompts import Prompts
+from utaca.readers.questions import question
 from utaca.readers.tokenizer import load_tokenizer
 from utaca.records import write
 from utaca.records.tables import rows as rows_of

@@ -81,6 +81,7 @@ rule fill:
     params:
         code=digests.of("fill"),
         seed=SETTINGS.seed,
+        people_per_document=lambda wildcards: plan.size(wildcards.split).people_per_document,
         tokens=lambda wildcards: plan.size(wildcards.split).tokens,
         mean_tokens=lambda wildcards: plan.size(wildcards.split).mean_tokens,
         tokenizer=[SETTINGS.reader.path, SETTINGS.reader.revision],

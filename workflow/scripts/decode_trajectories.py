@@ -1,6 +1,8 @@
 """Trajectories of a shard of documents under every compact budget."""
 
 import shutil
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 
 import torch
@@ -21,7 +23,10 @@ with stage_log(snakemake.log[0]):
     torch.set_num_threads(snakemake.threads)
     params = snakemake.params
     reader = load_reader(build(schema.ReaderSettings, snakemake.config["reader"], "reader"))
-    documents = rows(snakemake.input.documents, "documents")[int(snakemake.wildcards.shard) :: params.shards]
+    # Documents that share a text are in one shard, so that it is read once.
+    documents = rows(snakemake.input.documents, "documents")
+    by_text = [[*same] for _, same in groupby(documents, key=itemgetter("text"))]
+    documents = [*chain(*by_text[int(snakemake.wildcards.shard) :: params.shards])]
     settings = digest(dict(params.items()) | {"dtype": reader.precision})
     folder = Path(params.journal) / f"{snakemake.wildcards.split}-{snakemake.wildcards.shard}"
     journal = Journal(folder, fingerprint(settings, snakemake.input.reader))

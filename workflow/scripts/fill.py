@@ -15,8 +15,10 @@ with stage_log(snakemake.log[0]):
     filler = Filler(counter(load_tokenizer(*params.tokenizer)))
     biographies = rows(snakemake.input.biographies, "biographies")
     documents = []
-    for biography in progress(biographies, total=len(biographies), unit="document", desc="fillers"):
-        rng = random.Random(f"{params.seed}:fillers:{biography['id']}")
-        documents.append(filler.document(biography, draw_length(*params.tokens, params.mean_tokens, rng), rng))
+    size = params.people_per_document
+    texts = [biographies[first : first + size] for first in range(0, len(biographies), size)]
+    for people in progress(texts, total=len(texts), unit="document", desc="fillers"):
+        rng = random.Random(f"{params.seed}:fillers:{people[0]['id']}")
+        documents += filler.documents(people, draw_length(*params.tokens, params.mean_tokens, rng), rng)
     config = digest(dict(params.items()))
     write(snakemake.output[0], "documents", documents, config=config, made_from=[snakemake.input.biographies])

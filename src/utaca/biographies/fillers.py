@@ -5,8 +5,9 @@ Wikipedia.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from utaca.biographies.evidence import evidence
@@ -34,30 +35,33 @@ class Filler:
         # Tokens of a sentence, the space before it included.
         self._size = cache(lambda sentence: count(f" {sentence}"))
 
-    def document(self, biography: Mapping[str, Any], n_tokens: int, rng: random.Random) -> dict[str, Any]:
-        """Make a document of ``n_tokens`` tokens, to within 1 %, that has the biography: a row of schema ``documents``.
+    def documents(
+        self, biographies: Sequence[Mapping[str, Any]], n_tokens: int, rng: random.Random
+    ) -> list[dict[str, Any]]:
+        """Make a text of ``n_tokens`` tokens, to within 1 %, that has the biographies; a row of "documents" for each.
 
-        The biography's sentences stay together, before, between or after simple sentences; each of these places is
+        A biography's sentences stay together, before, between or after simple sentences; each of these places is
         equally likely. Simple sentences are drawn in random order, without repetition until all were used; only the
-        last sentence may repeat another, because it is chosen to fit. Raises :class:`UserError` if the biography is
+        last sentence may repeat another, because it is chosen to fit. Raises :class:`UserError` if the biographies are
         longer than ``n_tokens``, or if no sentences come within 1 %.
         """
-        narrative = " ".join(biography["sentences"])
         slack = int(n_tokens * TOLERANCE)
-        n_narrative = self._count(narrative)
+        n_narrative = sum(self._count(_narrative(biography)) for biography in biographies)
         # A joined text may have more or fewer tokens than its sentences one by one. Each attempt is corrected by the
         # difference that the previous one found.
         correction = 0
         for _ in range(_ATTEMPTS):
             fillers = self._fillers(n_tokens - n_narrative - correction, slack, rng)
-            place = rng.randint(0, len(fillers))
-            row = self._row(biography, fillers[:place], narrative, fillers[place:])
-            if abs(row["n_tokens"] - n_tokens) <= slack:
-                return row
-            correction = row["n_tokens"] - n_narrative - sum(map(self._size, fillers))
+            places = sorted(rng.randint(0, len(fillers)) for _ in biographies)
+            rows = self._rows(biographies, fillers, places)
+            n_found = rows[0]["n_tokens"]
+            if abs(n_found - n_tokens) <= slack:
+                return rows
+            correction = n_found - n_narrative - sum(map(self._size, fillers))
+        first = biographies[0]
         raise UserError(
-            f"no simple sentences bring the document of biography {biography['id']} to {n_tokens} tokens within 1 %; "
-            f"raise scale.{biography['split']}.tokens"
+            f"no simple sentences bring the document of biography {first['id']} to {n_tokens} tokens within 1 %; "
+            f"raise scale.{first['split']}.tokens"
         )
 
     def _fillers(self, needed: int, slack: int, rng: random.Random) -> list[str]:
@@ -81,25 +85,43 @@ class Filler:
             needed -= self._size(sentence)
         return drawn
 
-    def _row(self, biography: Mapping[str, Any], before: list[str], narrative: str, after: list[str]) -> dict[str, Any]:
-        """The row of a document: the biography's ``narrative`` between two lists of simple sentences."""
-        parts = (
-            ("filler", NAME, " ".join(before)),
-            ("biography", biography["id"], narrative),
-            ("filler", NAME, " ".join(after)),
-        )
+    def _rows(
+        self, biographies: Sequence[Mapping[str, Any]], fillers: Sequence[str], places: Sequence[int]
+    ) -> list[dict[str, Any]]:
+        """The rows of the text in which each biography stands before the simple sentence that ``places`` numbers."""
+        runs = [" ".join(fillers[start:end]) for start, end in pairwise([0, *places, len(fillers)])]
+        # A run of simple sentences, a biography, a run, and so on to the last run.
+        parts = [(NAME, runs[0])]
+        for biography, run in zip(biographies, runs[1:], strict=True):
+            parts += [(biography["id"], _narrative(biography)), (NAME, run)]
         text = ""
         spans = []
-        for kind, source, part in parts:
+        for source, part in parts:
             if part:
                 if text:
                     text += " "
-                spans.append({"kind": kind, "source": source, "start": len(text), "end": len(text) + len(part)})
+                spans.append({"source": source, "start": len(text), "end": len(text) + len(part)})
                 text += part
-        row = {key: biography[key] for key in ("id", "split", "person", "facts")}
-        row["text"] = text
-        row["n_tokens"] = self._count(text)
-        row["spans"] = spans
-        row["evidence"] = evidence(row, biography["stated"])
-        row["corpus"] = NAME
-        return row
+        n_tokens = self._count(text)
+        rows = []
+        for biography in biographies:
+            row = {key: biography[key] for key in ("id", "split", "person", "facts")}
+            row["text"] = text
+            row["n_tokens"] = n_tokens
+            row["spans"] = [{"kind": _kind(span["source"], biography["id"]), **span} for span in spans]
+            row["evidence"] = evidence(row, biography["stated"])
+            row["corpus"] = NAME
+            rows.append(row)
+        return rows
+
+
+def _narrative(biography: Mapping[str, Any]) -> str:
+    """A biography's sentences as one text."""
+    return " ".join(biography["sentences"])
+
+
+def _kind(source: str, own: str) -> str:
+    """The kind of a span, in the row of the biography ``own``."""
+    if source == NAME:
+        return "filler"
+    return "biography" if source == own else "other"

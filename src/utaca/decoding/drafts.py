@@ -216,7 +216,7 @@ class Drafts:
         elif len(tokens) == 1 and self._guesser is not None:
             guesses, compact = yield from self._guesser.guess(self._state, tokens)
             self._generation.passes += len(compact)
-            self._generation.rejected += [Rejected(step.k, step.attended) for step in compact]
+            self._generation.rejected += [Rejected(step.retrieved, step.attended) for step in compact]
         steps = [self._state.plan(tokens, k)]
         if second_budget:
             steps.append(self._state.plan(tokens, second_budget))
@@ -238,7 +238,7 @@ class Drafts:
 
     def reject(self) -> None:
         """Drop the rows that are left of the last pass: Algorithm 1 does not decode them."""
-        rejected = [Rejected(step.k, step.attended) for row in self._rows for step in row.steps]
+        rejected = [Rejected(step.retrieved, step.attended) for row in self._rows for step in row.steps]
         self._generation.rejected += rejected
         self._rows = []
 

@@ -26,6 +26,7 @@ from utaca.detection.token_reader import TokenReader
 from utaca.errors import UserError
 from utaca.readers.attention import Step
 from utaca.readers.turns import in_turn
+from utaca.sentences import completed
 from utaca.trace import Generation, Token
 
 
@@ -245,15 +246,19 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         accepted.probe = second if second is not accepted else None
         state.commit(accepted_step)
         tokens = token_reader.accept(accepted)
+        if 0 < decoding.most_sentences <= completed(generation.text):
+            generation.finish = "sentences"
+            if accepted.text[:1].isspace():
+                # It is the first token of a further sentence.
+                generation.reject_last()
+                break
         drafts.add(accepted.token)
         last = accepted
-        if generation.finish:
-            drafts.reject()
-            yield accepted
-            return
         yield accepted
+        if generation.finish:
+            break
     drafts.reject()
-    generation.finish = "length"
+    generation.finish = generation.finish or "length"
 
 
 def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> PromptLookup | CompactPasses | None:

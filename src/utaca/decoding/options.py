@@ -119,6 +119,8 @@ class Decoding:
       policy expands to (K_max unless it says otherwise), and accepted; the next token starts from this budget. After
       any other token, the policy sets the next budget. The paper's trigger is :class:`utaca.Detected`.
     * ``max_new_tokens``: most tokens of the answer, the end token included.
+    * ``most_sentences``: sentences after which the answer ends, although the model goes on; 0: any number. The token
+      that begins a further sentence is not part of the answer.
     * ``sampling``: how tokens are drawn; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
@@ -145,6 +147,7 @@ class Decoding:
     prefix: str = ""
     drafts: int = 0
     draft_budget: int = 0
+    most_sentences: int = 0
 
     def __post_init__(self) -> None:
         if not hasattr(self.reading, "begin"):
@@ -158,7 +161,7 @@ class Decoding:
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
-        for name in ("max_new_tokens", "expanded", "drafts", "draft_budget"):
+        for name in ("max_new_tokens", "most_sentences", "expanded", "drafts", "draft_budget"):
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
             raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
@@ -166,8 +169,8 @@ class Decoding:
         adaptive = self.policy is not None
         if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1:
             raise UserError("budget and max_new_tokens must be at least 1")
-        if self.expanded < 0 or self.drafts < 0 or self.draft_budget < 0:
-            raise UserError("expanded, drafts and draft_budget must be at least 0")
+        if min(self.most_sentences, self.expanded, self.drafts, self.draft_budget) < 0:
+            raise UserError("most_sentences, expanded, drafts and draft_budget must be at least 0")
         if self.drafts and not self.reading.chains:
             raise UserError("this method decodes one token a pass: drafts are for block memory; set drafts=0 here")
         if self.draft_budget and not self.drafts:

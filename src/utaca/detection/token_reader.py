@@ -93,6 +93,7 @@ class TokenReader:
             top_tokens=[int(number) for number in numbers["top_tokens"]],
             top_logits=numbers["top_logits"],
             embeddings=step.embeddings,
+            retrieved=step.retrieved,
             attended=step.attended,
             signals=measured,
             selected=step.selected,

@@ -21,7 +21,7 @@ from utaca.methods.bases.method import Method
 from utaca.methods.infllm import BLOCKS, shared_reading
 from utaca.methods.utaca import Adaptive
 from utaca.readers.load import Reader
-from utaca.readers.prompts import question
+from utaca.readers.questions import question
 from utaca.readers.room import NoRoomError
 from utaca.trace import Generation
 
@@ -35,7 +35,8 @@ LOOPED = 48
 class Asked:
     """A ``question`` about a document, given by its id ``document`` and its ``text``.
 
-    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens.
+    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens, and ends after
+    ``sentences`` (0: any number).
     """
 
     document: str
@@ -43,6 +44,12 @@ class Asked:
     question: str
     longest: int
     prefix: str = ""
+    sentences: int = 0
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Fields of :class:`utaca.decoding.options.Decoding` for the answer."""
+        return {"prefix": self.prefix, "max_new_tokens": self.longest, "most_sentences": self.sentences}
 
 
 @dataclass
@@ -156,7 +163,7 @@ def answer_together(wanted: Sequence[tuple[Answers, Asked, Method | Adaptive, De
     prefill_seconds = []
     with side_by_side_room(len(wanted)):
         for answers, asked, method, detector in wanted:
-            options = {**method.options(detector), "prefix": asked.prefix, "max_new_tokens": asked.longest}
+            options = {**method.options(detector), **asked.options}
             method = method.base
             method.check(answers.reader)
             reading, seconds, _ = answers.read(method, asked.question, asked.longest, asked.prefix, shared=True)
@@ -191,10 +198,14 @@ def _name_loops(generation: Generation) -> None:
 
 
 def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:
-    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked."""
+    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked.
+
+    The answer has a sentence for each fact. Some readers go on behind these, which nobody asked for.
+    """
     attributes = [fact["attribute"] for fact in document["facts"]]
     text = question(attributes, document["person"], reader.settings.prompt)
-    return Asked(document["id"], document["text"], text, reader.settings.max_new_tokens * len(attributes))
+    longest = reader.settings.max_new_tokens * len(attributes)
+    return Asked(document["id"], document["text"], text, longest, sentences=len(attributes))
 
 
 def loops(tokens: Sequence[int]) -> bool:

@@ -267,7 +267,12 @@ class _Journaled:
         asked = self.asked
         try:
             answer = self.answers.answer(
-                setup.method, asked.question, asked.longest, setup.loaded_detector, prefix=asked.prefix
+                setup.method,
+                asked.question,
+                asked.longest,
+                setup.loaded_detector,
+                prefix=asked.prefix,
+                most_sentences=asked.sentences,
             )
         except UserError as error:
             if not setup.forgives(error):
@@ -406,6 +411,6 @@ def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]
             "p_hallucinated": hallucinated,
             "p_correct": correct,
             "p_unknown": unknown,
-            "selected": [] if token.selected is None else token.selected.tolist(),
-            "scores": [] if token.selected is None else token.scores.tolist(),
+            "selected": token.blocks,
+            "scores": token.block_scores,
         }

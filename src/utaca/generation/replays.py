@@ -123,7 +123,7 @@ def _generations(
     """
     # Block memory is read without room for the question and the answer (0 tokens).
     memory = method.base.read(reader, question.text, 0)
-    options = method.options(detector) | {"max_new_tokens": question.longest, "prefix": question.prefix}
+    options = method.options(detector) | question.options
     # A missed expansion is forced (True), an unnecessary one suppressed (False).
     overrides: list[dict[int, bool]] = [{}]
     overrides += [{decision.step: decision.kind == FALSE_NEGATIVE} for decision in decisions]

@@ -3,8 +3,10 @@
 Paper, section 4.1: the context window is constrained during decoding, logits and embeddings are recorded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 import torch
@@ -39,19 +41,21 @@ def trajectories(
 ) -> pa.Table:
     """Answer each question under each budget, or along each path, and return one row per token.
 
-    ``asked`` has one question for each document. The rows have :func:`utaca.records.trajectory_schema`. ``recorded``
-    are the config's settings of trajectories: which embeddings are recorded, and whether each token is also decoded
-    under a large budget for comparison. ``signals`` are the signals that are recorded. All answers about a document
-    share passes and, with ``together``, so do several short documents, because a pass takes little longer for several
-    rows than for one. ``saved``, if given, saves the documents for a later stage that asks about them.
+    A text is read once for all questions about it that follow each other in ``asked``. The rows have
+    :func:`utaca.records.trajectory_schema`. ``recorded`` are the config's settings of trajectories: which embeddings
+    are recorded, and whether each token is also decoded under a large budget for comparison. ``signals`` are the
+    signals that are recorded. All answers about a document share passes and, with ``together``, so do several short
+    documents, because a pass takes little longer for several rows than for one. ``saved``, if given, saves the
+    documents for a later stage that asks about them.
     """
     # With a comparison under a large budget, a pass has two rows for each answer.
     rows_per_answer = 2 if recorded.expanded else 1
-    rows_per_document = len(budgets) * rows_per_answer
+    rows_per_question = len(budgets) * rows_per_answer
     bar = progress(total=len(asked), unit="document", desc="trajectories")
     tables: list[pa.Table] = []
     # Without `together`, each document is a group of its own.
-    for group in side_by_side([[question] for question in asked], rows_per_document if together else 0):
+    by_text = [[*same] for _, same in groupby(asked, key=attrgetter("text"))]
+    for group in side_by_side(by_text, rows_per_question if together else 0):
         questions = [question for document in group for question in document]
         decoded = cache(partial(_decoded, reader, questions, budgets, recorded, signals, saved))
         for place, question in enumerate(questions):
@@ -74,8 +78,14 @@ def _decoded(
     """Decode all answers to ``questions`` in shared passes; return a table of trajectories for each question."""
     with side_by_side_room(len(questions) * len(budgets)):
         decodings = []
+        memories: dict[int, BlockMemory] = {}
+        text = None
         for question in questions:
-            decodings += _decodings(reader, question, budgets, recorded, signals, saved)
+            steps = [_steps(budget, question.longest) for budget in budgets]
+            if question.text != text:
+                text = question.text
+                memories = _memories(reader, text, [max(budgets_of_steps) for budgets_of_steps in steps], saved)
+            decodings += _decodings(question, memories, steps, recorded, signals)
         # In the order of the decodings: for each question, an answer under each budget.
         generations = iter(generate_together(decodings))
     tables = []
@@ -90,16 +100,16 @@ def _decoded(
 
 
 def _decodings(
-    reader: Reader,
     question: Asked,
-    budgets: Sequence[int | PathSettings],
+    memories: Mapping[int, BlockMemory],
+    budgets_of_steps: Sequence[Sequence[int]],
     recorded: TrajectorySettings,
     signals: Sequence[str],
-    saved: SavedDocuments | None,
 ) -> list[Decoding]:
-    """Read the question's document, and describe its answer under each budget, yet to be decoded."""
-    budgets_of_steps = [_steps(budget, question.longest) for budget in budgets]
-    memories = _memories(reader, question.text, [max(steps) for steps in budgets_of_steps], saved)
+    """Describe the question's answer under the budgets of each list of steps, yet to be decoded.
+
+    ``memories`` has the document, by the largest budget of the steps.
+    """
     decodings = []
     for steps in budgets_of_steps:
         largest = max(steps)
@@ -110,9 +120,8 @@ def _decodings(
             question.question,
             steps,
             expanded=expanded,
-            max_new_tokens=question.longest,
-            prefix=question.prefix,
             measured=signals,
+            **question.options,
         )
         decodings.append(decoding)
     return decodings

@@ -18,7 +18,10 @@ class BlockMemory(Document):
     """A document as methods with block memory read it (:class:`utaca.decoding.options.Reading`).
 
     ``dropped``: of the document, no token is cut. There is no default ``budget``: each decoding must name one.
+    ``block_top_p`` is that of the branches (:class:`utaca.memory.branch.Branch`).
     """
+
+    block_top_p: float = 1.0
 
     dropped: ClassVar[int] = 0
     adjustable: ClassVar[bool] = True
@@ -38,6 +41,6 @@ class BlockMemory(Document):
         if not self.clipped:
             # Blocks at true positions stand for full attention, so the question must see all blocks too.
             question_budget = self.layout.blocks(len(self) + len(prompt))
-        branch = Branch(self, len(prompt) + new, captures, budget)
+        branch = Branch(self, len(prompt) + new, captures, budget, self.block_top_p)
         pieces = prompt[:-1].split(m.question_chunk or m.prefill_chunk) if len(prompt) > 1 else ()
         return branch, [(piece, question_budget) for piece in pieces], prompt[-1:]

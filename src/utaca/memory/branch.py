@@ -36,6 +36,8 @@ class Branch:
     ``attention_mass`` [layers, G, tokens], which begins at index ``mass_start`` of the window. ``tail`` [layers, 2, G,
     blocks, block_size, D] has the unrotated keys and values of the blocks that the document does not hold whole.
 
+    With a ``block_top_p`` below 1, a step of one token sees only the fewest best blocks whose probability reaches it.
+
     ``graph`` runs steps of one token under at most ``k_max`` blocks, if the reader's settings want graphs.
     """
 
@@ -45,8 +47,10 @@ class Branch:
         capacity: int,
         captures: Mapping[str, Callable] | None = None,
         k_max: int = 0,
+        block_top_p: float = 1.0,
     ) -> None:
         self.memory = memory
+        self.block_top_p = block_top_p
         self.reader = memory.reader
         self.captures = captures or {}
         self.capacity = capacity
@@ -133,7 +137,9 @@ class Branch:
         A graph runs one token that retrieves 1 to ``k_max`` blocks and follows committed tokens, and calls no hooks on
         layers (``watched``).
         """
-        if not can_record(self) or self.reader.watched or step.size > 1 or step.chain or not 0 < step.k <= self.k_max:
+        if not can_record(self) or self.reader.watched or self.block_top_p < 1:
+            return None
+        if step.size > 1 or step.chain or not 0 < step.k <= self.k_max:
             return None
         if self.graph is None:
             self.graph = StepGraph(self, self.k_max)

@@ -40,6 +40,7 @@ class Continuation(Protocol):
     n_at_capacity: int
     scale: float
     packed: bool
+    block_top_p: float
 
     @property
     def position(self) -> int:
@@ -79,6 +80,7 @@ class BlockStep(Step):
     """
 
     passed: Pass | None = None
+    retrieved: float
 
     def __init__(self, branch: Continuation, tokens: Tensor, budget: int, after: BlockStep | None = None) -> None:
         super().__init__(branch, tokens, budget)
@@ -91,6 +93,7 @@ class BlockStep(Step):
         self.position = branch.position + len(self.chain)
         self.n_far = layout.n_far(self.position)
         self.k = min(budget, self.n_far)
+        self.retrieved = self.k
         # The step sees entries ``start`` to ``n_committed`` of the branch's window and the tokens of its chain, which
         # are entries ``n_committed`` to ``n_before`` once they are committed.
         self.start = layout.window_start(self.position) - branch.start
@@ -114,12 +117,12 @@ class BlockStep(Step):
         return torch.equal(self.tokens, other.tokens)
 
     @property
-    def attended(self) -> int:
+    def attended(self) -> float:
         """Keys that the last token attended to: initial tokens, retrieved blocks, window, itself."""
         layout = self.state.memory.layout
         # As long as no block is far, the window holds the initial tokens.
         initial = layout.n_init if self.n_far else 0
-        return initial + self.k * layout.block_size + self.n_before - self.start + self.size
+        return initial + self.retrieved * layout.block_size + self.n_before - self.start + self.size
 
 
 @torch.inference_mode()
@@ -156,6 +159,8 @@ def run_together(steps: Sequence[BlockStep]) -> None:
         # step's. They are reported in the order of their positions.
         step.selected, order = found.chosen[:, row, : step.k].sort(-1)
         step.scores = found.scores[:, row].gather(1, order)
+        if step.state.block_top_p < 1 and step.size == 1 and step.k:
+            step.retrieved = (step.selected >= 0).sum(1).double().mean().item()
         step.captured = {name: found.captured[name][:, row] for name in step.state.captures if step.n_far}
 
 
@@ -178,7 +183,7 @@ def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
         n_in_document = max(0, branch.n_whole)  # n_whole is below 0 if the document ends within the initial tokens
         key: Hashable = branch.state_id
         if step.size == 1 and step.n_far <= n_in_document:
-            key = (id(branch.memory), step.n_far)
+            key = (id(branch.memory), step.n_far, branch.block_top_p)
         groups.setdefault(key, []).append(step)
     return list(groups.values())
 
@@ -216,7 +221,8 @@ class Found:
     """What rows found in all layers.
 
     ``rotated``, ``query`` and ``lse`` are as in :class:`Pass`. ``chosen`` [layers, rows, K] are the best blocks, of
-    which a step sees the first k, and ``scores`` their scores; ``captured`` [layers, rows] is what each signal
+    which a step sees the first k, and ``scores`` their scores; -1 for a block that ``block_top_p`` leaves out.
+    ``captured`` [layers, rows] is what each signal
     captured, by signal.
     """
 
@@ -260,6 +266,7 @@ class RowGroup:
 
     All rows have ``size`` tokens, and the same ``n_far`` blocks are far for them. The branches' ``scale`` is the same
     too. ``clipped``: far keys are seen at the window's edge, and not at positions of their own.
+    ``top_p`` is the branches' ``block_top_p``, 1 for steps of several tokens.
     """
 
     def __init__(self, steps: list[BlockStep], twins: Mapping[BlockStep, BlockStep]) -> None:
@@ -271,6 +278,7 @@ class RowGroup:
         self.scale = branch.scale
         self.size = first.size
         self.clipped = self.memory.clipped and not branch.packed
+        self.top_p = branch.block_top_p if first.size == 1 else 1.0
         self._layers: list[_LayerFound] = []
         self._plan_window(steps)
         self._plan_chains(steps, twins)
@@ -355,6 +363,7 @@ class RowGroup:
         initial = torch.arange(-layout.initial_blocks if self.n_far else 0, 0, device=device)
         self.initial = initial.expand(len(budgets), -1)
         self.most = max(budgets)
+        self.budgets = budgets
         self.counts = [len(initial) + k for k in budgets]
         if branch.packed:
             # Keys are packed right before the window, whatever their blocks' positions.
@@ -387,12 +396,16 @@ class RowGroup:
         if self.n_far:
             scores = self._scores(layer, edge_query)
             chosen = best(scores, self.most)
-            if min(self.counts) < max(self.counts):
+            if min(self.counts) < max(self.counts) or self.top_p < 1:
                 # The best come first, because a row of a smaller budget sees only the first ones.
                 chosen = chosen.gather(1, scores.gather(1, chosen).argsort(dim=1, descending=True, stable=True))
             # With clipping all far keys are at one distance, that of the edge; else they are at their true positions.
             far_query = edge_query if self.clipped else local_query
-            parts.append(self._far(layer, far_query, chosen, scaling))
+            if self.top_p < 1:
+                chosen = self._within_top_p(scores, chosen)
+                parts.append(self._far_within_top_p(layer, far_query, chosen, scaling))
+            else:
+                parts.append(self._far(layer, far_query, chosen, scaling))
         out, lses = mixture(parts)
         self._layers.append(_LayerFound(new_key, local_query, lses, chosen, scores))
         return out.flatten(1, 2)
@@ -436,7 +449,7 @@ class RowGroup:
         captured = {}
         for name, capture in captures.items():
             captured[name] = capture(of_all.flatten(0, 1), self.n_far, self.scale).view(layers, rows)
-        scores = of_all.gather(2, chosen)
+        scores = of_all.gather(2, chosen.clamp(min=0))
         room = most - chosen.shape[2]
         if room:
             # A group that retrieves fewer blocks is padded with block 0; no step of the group sees the padding.
@@ -514,6 +527,37 @@ class RowGroup:
         results = [self._to_blocks(own, blocks, scaling) for own, blocks in zip(queries, far, strict=True)]
         outs, lses = zip(*results, strict=True)
         return torch.cat(outs), torch.cat(lses)
+
+    def _within_top_p(self, scores: Tensor, chosen: Tensor) -> Tensor:
+        """The ``chosen`` blocks [R, most], the best first, with -1 in place of those that ``top_p`` leaves out.
+
+        A row keeps the fewest blocks whose probability reaches ``top_p``, as far as its budget allows. The probability
+        of a block is the softmax of the retrieval ``scores`` [R, n_far] as mean scaled logits of the heads (Twilight,
+        arXiv 2502.02770, prunes tokens in this way).
+        """
+        p = (scores / self.scale).softmax(1).gather(1, chosen)
+        # A block is kept if the better ones do not reach top_p without it.
+        is_kept = p.cumsum(1) - p < self.top_p
+        ranks = torch.arange(self.most, device=chosen.device)
+        is_kept &= ranks < on_device(self.budgets, chosen.device)[:, None]
+        return torch.where(is_kept, chosen, -1)
+
+    def _far_within_top_p(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
+        """As :meth:`_far`, for ``chosen`` blocks of which those of -1 are not seen.
+
+        All rows read as many blocks and mask the others, so that the host need not know how many each keeps.
+        """
+        branch = self.branches[0]
+        ids = torch.cat((self.initial, chosen.clamp(min=0)), 1).flatten()
+        pairs = self.memory.place(branch.blocks(layer, ids, self.n_far), ids)
+        far = pairs.unflatten(2, (len(query), -1)).transpose(1, 2)
+        is_seen = torch.cat((torch.ones_like(self.initial, dtype=torch.bool), chosen >= 0), 1)
+        seen = is_seen.repeat_interleave(self.memory.block_size, 1)[:, None, None]
+        skipped = self.memory.layout.skipped
+        keys, values = far[..., skipped:, :].unbind(0)
+        out, lse = attention([Segment(query, keys, values, seen[..., skipped:])], scaling)
+        groups = keys.shape[1]
+        return out.unflatten(1, (groups, -1)), lse.unflatten(1, (groups, -1))
 
     def _far_ids(self, chosen: Tensor) -> Tensor:
         """Ids of all far blocks that the rows attend to, row after row: the initial blocks, then the row's best."""

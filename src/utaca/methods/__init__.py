@@ -33,7 +33,7 @@ def _methods_of(module: ModuleType) -> dict[str, Any]:
 
 METHODS: dict[str, Any] = {}
 """Classes of the methods, by name."""
-for _module in (*schema.CONTEXT_METHODS, schema.FIXED, schema.ADAPTIVE):
+for _module in (*schema.CONTEXT_METHODS, *schema.IN_BLOCKS):
     METHODS |= _methods_of(_load(_module))
 
 

@@ -65,15 +65,18 @@ class Output:
 class Step:
     """A row of a pass of the model: ``tokens`` [T] that follow a ``state``, under a ``budget``; commits nothing.
 
-    The results are set once the pass has run. They describe the last token: ``k`` is the budget that was used;
-    ``attended`` the number of keys that the token attended to, averaged over layers and heads; ``selected``
-    [layers, k] the retrieved blocks, ascending, and ``scores`` [layers, k] their retrieval scores, both None if the
-    method retrieves no blocks; ``captured`` the numbers [layers] that each signal captured, by signal.
+    The results are set once the pass has run. They describe the last token: ``k`` is the budget that was used, and
+    ``retrieved`` the number of blocks or nominal tokens that were retrieved under it, a mean over layers; ``attended``
+    the number of keys that the token attended to, averaged over layers and heads; ``selected`` [layers, k] the
+    retrieved blocks, ascending, and ``scores`` [layers, k] their retrieval scores, both None if the method retrieves no
+    blocks (-1 stands for a block that ``block_top_p`` left out); ``captured`` the numbers [layers] that each signal
+    captured, by signal.
     """
 
     output: Output
     row: int
     k: int
+    retrieved: float
     attended: float
     selected: Tensor | None = None
     scores: Tensor | None = None

@@ -1,4 +1,4 @@
-"""Prompts of readers: wordings of questions, and token ids of documents and questions in a chat template."""
+"""Prompts of readers: token ids of documents and questions in a chat template."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 
 SEPARATOR = "\n\n"
 
-_COMPACT = "Summarize the {attributes} of {person}."
-_INSTRUCT = (
-    "Using only the text above, summarize the {attributes} of {person}. Write one sentence for each attribute, in the "
-    'order given and exactly in the form "The <attribute> of {person} is <value>.", with nothing before or after. '
-    'Where the text does not give the value, write "unknown" in its place.'
-)
-
 _NOW = datetime(2024, 7, 26)
 _FORMS = (
     *"AaBbdejmYyHIMSpfZzwuUWVGDFTRxXc", "-d", "-e", "-j", "-m", "-y", "-H", "-I", "-M", "-S", "%"
@@ -40,13 +33,6 @@ macro writes Llama 3.1's default date. The empty text at its end keeps a line br
 
 _LETTER = "x"
 """Text that stands for the document while a question is encoded; the tokens of this text are dropped."""
-
-
-def question(attributes: Sequence[str], person: str, style: str) -> str:
-    """Write the question about one or several attributes of a person; ``style`` is "compact" or "instruct"."""
-    *head, last = attributes
-    listed = f"{', '.join(head)} and {last}" if head else last
-    return {"compact": _COMPACT, "instruct": _INSTRUCT}[style].format(attributes=listed, person=person)
 
 
 def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
@@ -115,14 +101,15 @@ class Prompts:
     secret names, so that prompts get the tokens that Hugging Face gives for the joint string; a control token's public
     name in a text is encoded as plain characters.
 
-    ``style`` is the wording of questions about attributes (:func:`question`). ``before`` and ``after`` are the texts
+    ``wording`` is that of questions about attributes (:func:`utaca.readers.questions.question`). ``before`` and
+    ``after`` are the texts
     of :func:`frame`; ``end`` is the id of the control token that the template writes after an assistant's message, else
     of the tokenizer's end token; ``stop_tokens`` are the ids of both tokens. Raises :class:`UserError` as :func:`frame`
     does, and if the tokenizer is not from the library ``tokenizers``.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, style: str = "compact") -> None:
-        self.style = style
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, wording: str = "compact") -> None:
+        self.wording = wording
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise UserError(

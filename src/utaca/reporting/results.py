@@ -115,7 +115,7 @@ class PointResult:
         if self.policy:
             # A base method's budget counts tokens, and not blocks.
             unit = " tokens" if self.base else ""
-            return f"K_max={self.budget}{unit}, {self.policy.capitalize()}"
+            return f"K_max={self.budget}{unit}, {policy_in_words(self.policy)}"
         if self.family in BLOCK_METHODS:
             return f"K={self.budget}"
         return f"{self.budget} tokens" if self.budget else render.MISSING
@@ -208,9 +208,16 @@ def trigger_in_words(point: PointResult, config: schema.Config) -> str:
     return " ".join(filter(None, [other, seed]))
 
 
+def policy_in_words(policy: str) -> str:
+    """An update policy as tables name it, as in "Sub.16", or "p=0.9" of method top_p; "" without a policy."""
+    if policy.startswith("top_p."):
+        return policy.replace("top_p.", "p=")
+    return policy.capitalize()
+
+
 def variant_in_words(point: PointResult, config: schema.Config) -> str:
     """Policy and trigger, as in "Sub.16 (chained)"; "" without a policy. Points of one curve in a figure share it."""
-    return " ".join(filter(None, [point.policy.capitalize(), trigger_in_words(point, config)]))
+    return " ".join(filter(None, [policy_in_words(point.policy), trigger_in_words(point, config)]))
 
 
 def setting_in_words(point: PointResult, config: schema.Config) -> str:

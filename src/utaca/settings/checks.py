@@ -17,6 +17,7 @@ from pydantic import AnyHttpUrl, TypeAdapter
 
 from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
+from utaca.readers.questions import wordings
 from utaca.settings import schema
 from utaca.settings.triggers import KINDS, as_written
 from utaca.settings.validation import build, refuse, unknown_key
@@ -184,6 +185,8 @@ def _expanded_faults(config: schema.Config) -> Iterator[str]:
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
     """Faults of a reader's settings, which contradict each other."""
+    if reader.prompt not in wordings():
+        yield f"reader.prompt is {reader.prompt!r} but must be one of {', '.join(wordings())}."
     memory = reader.memory
     if not reader.path:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
@@ -443,13 +446,13 @@ def _trigger_faults(config: schema.Config) -> Iterator[str]:
 
 def _point_faults(point: schema.PointSettings, path: str, config: schema.Config) -> Iterator[str]:
     """Faults of an operating point, decoded or not."""
-    if point.method not in (schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS):
-        known = ", ".join([schema.FIXED, schema.ADAPTIVE, *schema.CONTEXT_METHODS])
+    if point.method not in (*schema.IN_BLOCKS, *schema.CONTEXT_METHODS):
+        known = ", ".join([*schema.IN_BLOCKS, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."
         return
     for key in ("base", "policy", "trigger"):
         text = str(getattr(point, key))
-        if text and not point.adaptive:
+        if text and not point.adaptive and (key, point.method) != ("policy", schema.TOP_P):
             yield f"{path}.{key} is {text!r} but is for method utaca, not {point.method}; remove it."
     if point.adaptive and point.base and point.base not in schema.CONTEXT_METHODS:
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
@@ -473,6 +476,8 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
         yield f"{path}.trigger is margin but needs its threshold in logits, as in margin.2.5."
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
+    elif point.method == schema.TOP_P and re.fullmatch(schema.TOP_P_POLICY, point.policy) is None:
+        yield f"{path}.policy is {point.policy!r} but method top_p needs top_p.X with X below 1, as in top_p.0.9."
     elif point.adaptive:
         policy = re.fullmatch(schema.POLICY, point.policy)
         needed = "an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16"

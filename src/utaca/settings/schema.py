@@ -27,10 +27,12 @@ SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detec
 RECORDED = ("margin", "retrieval")
 """Signals that trajectories record in any case, so that a run may later have a detector that reads them."""
 
-FIXED, ADAPTIVE = "infllm", "utaca"
-"""Methods that decode from block memory, with budgets in blocks: a fixed budget, and one with an update policy."""
+FIXED, TOP_P, ADAPTIVE = "infllm", "top_p", "utaca"
+"""Methods that decode from block memory, with budgets in blocks: a fixed budget, one that follows the retrieval scores,
+and one with an update policy."""
+IN_BLOCKS = (FIXED, TOP_P, ADAPTIVE)
 CONTEXT_METHODS = tuple(
-    sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {FIXED, ADAPTIVE})
+    sorted({path.stem for path in (Path(__file__).parents[1] / "methods").glob("[!_]*.py")} - {*IN_BLOCKS})
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT = "agreement"
@@ -47,7 +49,7 @@ FAMILIES = {
 """What tables call adaptive points, by the kind of their trigger."""
 EXPANDED = tuple(dict.fromkeys(FAMILIES.values()))
 """Families of points whose budgets follow an update policy."""
-BLOCK_METHODS = (FIXED, *EXPANDED)
+BLOCK_METHODS = (FIXED, TOP_P, *EXPANDED)
 """Families of points that decode from block memory, if they have no base method."""
 
 
@@ -94,6 +96,8 @@ Budgets = Annotated[
     list[Whole],
     must("be ascending, distinct, and at least 1 each", lambda k: k and k[0] >= 1 and sorted(set(k)) == k),
 ]
+TOP_P_POLICY = r"top_p\.0\.[0-9]*[1-9][0-9]*"
+"""The policy of method ``top_p``, as in top_p.0.9."""
 POLICY = r"(set|sub)\.([1-9][0-9]{0,8})"
 """Regular expression for an update policy in the config; Python refuses to read a number of thousands of digits."""
 Policy = Annotated[
@@ -191,6 +195,12 @@ class SplitSettings:
     of a single fact) or `missing`.
 
     Each of them is a trajectory of its own. Operating points are decoded only under complete evidence.
+    """
+
+    people_per_document: Whole = setting(1, minimum=1)
+    """People whose facts stand in one text, in the training and validation splits.
+
+    Each of them has a question of its own. The text is read once for all of them, which makes many trajectories cheap.
     """
 
     people: OptionalText = setting("")
@@ -366,8 +376,8 @@ class ReaderSettings:
     possible, and else plain.
     """
 
-    prompt: Literal["compact", "instruct"] = setting("compact")
-    """Wording of the question."""
+    prompt: str = setting("compact")
+    """Wording of the question, by its name in `data/readers/questions.yaml`."""
 
     max_new_tokens: Whole = setting(64, minimum=1)
     """Longest answer about one attribute, in tokens."""
@@ -585,7 +595,9 @@ class PointSettings:
     """An operating point."""
 
     method: str = setting(...)
-    """`infllm` has a fixed budget, and `utaca` an adaptive one. `docs/methods.md` has the other methods."""
+    """`infllm` has a fixed budget, `utaca` an adaptive one, and `top_p` one that follows the retrieval scores.
+    `docs/methods.md` has the other methods.
+    """
 
     budget: Whole = setting(0, minimum=0)
     """K of a fixed budget, or K_max of an adaptive one, in blocks.
@@ -595,7 +607,7 @@ class PointSettings:
 
     policy: OptionalText = setting("")
     """Update policy of an adaptive budget. With `set.N`, the next token gets N blocks. With `sub.N`, it gets N blocks
-    less.
+    less. Of method `top_p`: `top_p.X`, with which a token gets the fewest best blocks whose probability reaches X.
     """
 
     trigger: TriggerText = setting("")
@@ -648,7 +660,7 @@ class PointSettings:
     @property
     def in_blocks(self) -> bool:
         """Whether the point is decoded from block memory."""
-        return self.method in (FIXED, ADAPTIVE) and not self.base
+        return self.method in IN_BLOCKS and not self.base
 
     @property
     def together(self) -> bool:

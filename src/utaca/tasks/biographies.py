@@ -19,7 +19,8 @@ from utaca.judging.alignment import about
 from utaca.judging.cas import extract
 from utaca.judging.rules.statements import in_free_words
 from utaca.judging.strings import normalise
-from utaca.readers.prompts import Prompts, question
+from utaca.readers.prompts import Prompts
+from utaca.readers.questions import question
 from utaca.records.tables import rows as rows_of
 from utaca.records.texts import records
 from utaca.settings.schema import TaskSetSettings
@@ -73,7 +74,7 @@ class Biographies(Task):
         examples: list[Example] = []
         for row in rows:
             document, text = documents[row["id"]]
-            examples += _examples(row, document, text, settings, prompts.style)
+            examples += _examples(row, document, text, settings, prompts.wording)
         return examples
 
     def longest(self, references: Sequence[str]) -> int:
@@ -139,11 +140,11 @@ def _joint(name: str, group: Sequence[Biography]) -> dict[str, Any]:
     }
 
 
-def _examples(row: Biography, document: str, text: str, settings: TaskSetSettings, style: str) -> Iterator[Example]:
+def _examples(row: Biography, document: str, text: str, settings: TaskSetSettings, wording: str) -> Iterator[Example]:
     """Yield the questions about a biography: about groups of its attributes, and about each attribute that it lacks.
 
-    ``document`` and ``text`` are the name and text of the document in which the biography stands; ``style`` is the
-    wording of questions (:func:`utaca.readers.prompts.question`).
+    ``document`` and ``text`` are the name and text of the document in which the biography stands; ``wording`` is the
+    wording of questions (:func:`utaca.readers.questions.question`).
     """
     values = {fact["attribute"]: [fact["value"], *fact["also"]] for fact in row["facts"]}
     # The attributes that each question asks for: up to `settings.asked` stated ones, or one that is lacking.
@@ -158,7 +159,7 @@ def _examples(row: Biography, document: str, text: str, settings: TaskSetSetting
         for attribute in group:
             reference = {"attribute": attribute, "person": row["person"], "values": values.get(attribute, [])}
             references.append(json.dumps(reference, ensure_ascii=False))
-        asking = question(group, row["person"], style)
+        asking = question(group, row["person"], wording)
         yield Example(f"{row['id']}/{number}", document, text, asking, tuple(references), asking)
 
 

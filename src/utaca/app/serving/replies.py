@@ -6,7 +6,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, chain
 from secrets import token_hex
 from typing import Any
 
@@ -252,11 +252,11 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
         "token": token.token,
         "logprob": token.logprob,
         "budget": token.k,
-        "selected_tokens": token.k * block_size,
+        "selected_tokens": token.retrieved * block_size,
         "attended_keys": token.attended,
         "distrust": None if token.gdm is None else round(1 - token.gdm[CORRECT], 4),
         "rolled_back": None if rejected is None else {"token": rejected.token, "budget": rejected.k},
-        "blocks": Tally(token.selected.flatten().tolist()),
+        "blocks": Tally(chain.from_iterable(token.blocks)),
     }
 
 
@@ -269,7 +269,7 @@ def _block_places(reader: Reader, order: Order, generation: Generation) -> dict[
     layout = reader.settings.memory.layout
     retrieved: set[int] = set()
     for token in generation.trace:
-        retrieved.update(token.selected.flatten().tolist())
+        retrieved.update(chain.from_iterable(token.blocks))
     places = {}
     for block in retrieved:
         first = layout.first_token(block)

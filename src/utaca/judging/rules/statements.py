@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import resources
 
 from utaca.judging.rules import names
+from utaca.sentences import SENTENCE_END
 
 _LISTS = re.split(
     r"^\[(.+)\]\n", resources.files(__package__).joinpath("phrases.txt").read_text("utf-8"), flags=re.MULTILINE
@@ -41,8 +42,6 @@ EXCLUDED = pattern("excluded")
 IDIOM = pattern("idiom")
 NEGATION = pattern("negation")
 TAKEN_BACK = pattern("taken back")
-# Neither an initial nor a title ends a sentence, nor what abbreviates the first word of a place.
-_SENTENCE_END = re.compile(r"\n+|(?<=[^\W_]{2}[.!?])(?<!\b(?:Dr|Ft|Mr|Ms|Mt|St)\.)(?<!\bMrs\.)\s+(?=[A-Z])")
 _PATTERN = r"(?i)(?:^|(?<=[.!?]\s)|(?<=\n))The ({}|[\w -]+?) of (.+?) (?:is|was)\b:?\s*"
 
 
@@ -110,7 +109,7 @@ def in_free_words(text: str, attribute: str) -> str:
         return ""
     in_pattern = re.compile(_PATTERN.format(re.escape(attribute)))
     stating_it = []
-    for part in _SENTENCE_END.split(text):
+    for part in SENTENCE_END.split(text):
         sentence = part.strip()
         if pattern(name).search(sentence) and not in_pattern.match(sentence):
             stating_it.append(sentence)
@@ -125,7 +124,7 @@ def stated_at(text: str, attributes: Sequence[str]) -> list[tuple[int, str]]:
     """
     statements = []
     start = 0
-    ends = [match.end() for match in _SENTENCE_END.finditer(text)]
+    ends = [match.end() for match in SENTENCE_END.finditer(text)]
     for end in [*ends, len(text)]:
         # The end and the attribute of the longest statement at each offset of the sentence.
         by_offset: dict[int, tuple[int, str]] = {}

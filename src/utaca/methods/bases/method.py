@@ -196,6 +196,11 @@ class MethodStep(Step):
         return round(self.after.method.nominal(self.after))
 
     @property
+    def retrieved(self) -> float:
+        """Nominal tokens too: a method says only how many its budget stands for."""
+        return self.k
+
+    @property
     def attended(self) -> float:
         """Keys that the last token attended to, a mean over heads and layers."""
         return sum(self.after.attended) / len(self.after.attended)

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 def methods(files: Files, config: schema.Config) -> pd.DataFrame:
     """Make the table of context-management methods: quality, cost, and CAS minus that of the nearest UT-ACA point.
 
-    It shows the points of other methods, InfLLM's, and those of the config's detector.
+    It shows the points of other methods, those of InfLLM and top-p, and those of the config's detector.
     """
     # The classes of methods, by name; imported here, because they load the packages that decode.
     from utaca.methods import METHODS as KINDS
 
     others, blocks = others_and_blocks(files, config)
-    shown_blocks = [point for point in blocks if point.family == schema.FIXED or point.detector == config.detector]
+    without_detector = (schema.FIXED, schema.TOP_P)
+    shown_blocks = [point for point in blocks if point.family in without_detector or point.detector == config.detector]
     shown = [*others, *shown_blocks]
     draws = Draws.of(len([*others, *blocks][0].documents), config, "test")
     # The points among which the nearest UT-ACA point is sought.
