@@ -7,7 +7,7 @@ for the second question. llama.cpp runs if the package llama-cpp-python is insta
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +43,9 @@ def by_hugging_face(model: Any, reader: Reader, tokens: torch.Tensor, new: int) 
         model(tokens[None], past_key_values=cache, use_cache=True, logits_to_keep=1)
 
     def answer(asked: str) -> None:
-        cache.crop(len(tokens))
+        # A negative number says how many tokens go.
+        if answered := cache.get_seq_length() - len(tokens):
+            cache.crop(-answered)
         passed = reader.encode_question(asked)[None]
         with torch.inference_mode():
             for _ in range(new):
@@ -103,6 +105,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[2000, 5000, 16000, 32000], help="tokens of documents"
     )
+    parser.add_argument("--only", default="", help="only programs with this word in their row, as llama.cpp")
     parser.add_argument("--tokens", type=int, default=64, help="tokens of an answer (default: 64)")
     return parser.parse_args()
 
@@ -113,17 +116,20 @@ def main() -> None:
     # Every answer is to have the same length.
     reader.stop_tokens = frozenset()
     document = reader.encode_document(options.prose.read_text(encoding="utf-8", errors="replace"))
-    rows: list[Sequence[str]] = []
+    print(
+        f"{options.file.name}, {torch.get_num_threads()} threads, answers of {options.tokens} tokens: first / second\n"
+    )
+    header = ("Program", *(f"{length:,} tokens" for length in options.lengths))
+    print(markdown(header, []), flush=True)
     for name, read in programs(options.file, reader, options.tokens, max(options.lengths)):
+        if options.only not in name:
+            continue
         cells = [name]
         for length in options.lengths:
             first, second = timed(read, document[:length])
             cells.append(f"{first:.1f} / {second:.1f} s")
-        rows.append(cells)
-    print(
-        f"{options.file.name}, {torch.get_num_threads()} threads, answers of {options.tokens} tokens: first / second\n"
-    )
-    print(markdown(("Program", *(f"{length:,} tokens" for length in options.lengths)), rows))
+        # A row is printed once it is measured, so that an interrupted run leaves what it had.
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

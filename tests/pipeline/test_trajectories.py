@@ -111,6 +111,32 @@ def test_trajectories_are_what_generate_gives(reader, tmp_path) -> None:
             assert rows[-1]["finish"] in ("eos", "length")
 
 
+def test_a_text_is_read_once_for_all_the_people_in_it(reader, tmp_path, monkeypatch) -> None:
+    (text,) = {document["text"] for document in documents(1)}
+    other = "Ann 9. " + "The canal of Ann 9 was dug by hand. " * 3
+    people = [
+        {"id": f"train-{n}", "person": f"Ann {n}", "facts": documents(1)[0]["facts"], "text": text if n < 3 else other}
+        for n in range(5)
+    ]
+    read_texts: list[str] = []
+
+    def counted(of: Reader, document: str, **options: Any) -> BlockMemory:
+        read_texts.append(document)
+        return prefill(of, document, **options)
+
+    monkeypatch.setattr(trajectories_module, "prefill", counted)
+    recorded = schema.TrajectorySettings(sites=["attention"])
+    questions = asked(reader, people)
+    found = trajectories(reader, questions, [1, 3], recorded, Journal(tmp_path / "together", "x"))
+    assert read_texts == [text, other]
+    apart = [
+        trajectories(reader, [one], [1, 3], recorded, Journal(tmp_path / one.document, "x")).to_pylist()
+        for one in questions
+    ]
+    of_each = [(row["document"], row["budget"], row["token"]) for rows in apart for row in rows]
+    assert [(row["document"], row["budget"], row["token"]) for row in found.to_pylist()] == of_each
+
+
 def test_a_path_is_what_an_expansion_at_regular_steps_accepts(reader, tmp_path) -> None:
     (document,) = documents(1)
     asked_of = asked(reader, [document])

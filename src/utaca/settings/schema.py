@@ -544,6 +544,13 @@ class DetectorSettings:
     lstm: bool = setting(True)
     """Whether an LSTM accumulates over the steps."""
 
+    weights: Literal["paper", "shares"] = setting("paper")
+    """How much each class counts in the loss.
+
+    `paper`: 1 hallucinated, 0.05 correct and 1 unknown, which suits trajectories that are mostly correct. `shares`: in
+    inverse proportion to the classes' shares of the training tokens.
+    """
+
     chain: Whole = setting(1, minimum=1)
     """How many training answers follow one another as if they were one. The LSTM then learns on answers as long as
     those that it will see.

@@ -61,7 +61,7 @@ def train(
     limited calibration: at most :data:`CALIBRATION_STEPS` steps, all at :data:`CALIBRATION_RATE`, a validation every
     :data:`CALIBRATION_EVALUATE_EVERY` of them and one of the starting weights, which are kept if no later ones are
     better. Answers to the questions of a calibration are often wrong, so that classes weigh by their shares in the
-    training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`.
+    training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`, as with ``settings.weights`` "shares".
 
     ``second``: more trajectories, of other documents than ``train``; half of each batch then comes from each of the two
     sets. ``reader`` decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
@@ -83,12 +83,12 @@ def train(
     _check(train, validation)
     rate = LEARNING_RATE
     evaluate_every = EVALUATE_EVERY
-    weights = torch.tensor(CLASS_WEIGHTS)
+    by_shares = bool(initial) or settings.weights == "shares"
+    weights = class_weights(settings, sets) if by_shares else torch.tensor(CLASS_WEIGHTS)
     if initial:
         steps = min(steps, CALIBRATION_STEPS)
         rate = CALIBRATION_RATE
         evaluate_every = CALIBRATION_EVALUATE_EVERY
-        weights = class_weights(settings, sets)
     sizes = [len(data) for data in sets]
     # The trajectories of each seed's batches: indices into ``train``, [S, steps, BATCH].
     order = torch.stack([_order(sizes, steps * BATCH, seed) for seed in seeds])
