@@ -206,7 +206,7 @@ def test_what_a_chain_costs_is_counted(memory: BlockMemory, monkeypatch: pytest.
     assert len(passes) == drafted.passes + plain.passes + 2 * question
     assert plain.passes == len(plain.trace)
     assert sum(passes[-drafted.passes :]) == sum(token.rows for token in drafted.trace)
-    cost = sum(token.k for token in drafted.trace) + sum(row.k for row in drafted.rejected)
+    cost = sum(token.k for token in drafted.trace) + sum(row.retrieved for row in drafted.rejected)
     assert drafted.mean_selected_with_tentative == 8 * cost / len(drafted.trace)
     assert drafted.mean_selected_tokens == plain.mean_selected_tokens
     assert drafted.rejected
@@ -289,7 +289,7 @@ def test_compact_guesses_of_a_batch_and_their_cost(memory: BlockMemory) -> None:
     drafted = twice[0]
     rows = sum(token.rows for token in drafted.trace)
     assert rows == len(drafted.trace) + len(drafted.rejected)
-    assert {row.k for row in drafted.rejected} == {2, K_MAX}
+    assert {row.retrieved for row in drafted.rejected} == {2, K_MAX}
 
 
 @pytest.mark.parametrize(
