@@ -92,6 +92,7 @@ class Reporting:
             "timed_answers": [plan.timed_answers] if plan.settings.timed else [],
             "trace_labels": plan.labelled("test") if ("test", "blocks") in plan.points else [],
             "verdict_table": [f"{plan.out}/tables/verdict.csv"],
+            "cost_table": [f"{plan.out}/tables/tradeoff.csv"],
             "curve_table": [f"{plan.out}/tables/{curve}.csv"],
             "method_answers": plan.generations("answers", "test", "methods"),
             "method_scores": plan.judged("test", kinds=["methods"]),

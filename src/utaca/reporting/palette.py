@@ -32,6 +32,10 @@ MARKS = {
 """Marks by family of points (:attr:`utaca.reporting.results.PointResult.family`)."""
 
 
+CLASSES = {"hallucinated": "#a8246c", "correct": "#0a6a7f", "unknown": "#c98a12"}
+"""Colours of the labels of tokens, by class; pages have the same hues."""
+
+
 def known(family: str) -> str:
     """The key in :data:`MARKS` of a ``family`` of points: the family, or "other" if it has no mark of its own."""
     return family if family in MARKS else "other"

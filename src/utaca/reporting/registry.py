@@ -136,6 +136,7 @@ class TableEntry:
     files: list[str]
     caption: str
     maker: str = POINTS
+    source: str = ""
     points: list[str] = field(default_factory=list)
     paper: str = ""
     kind: str = "table"
@@ -149,6 +150,12 @@ class TableEntry:
     def module(self) -> str:
         """The module of the function that makes the table, below :mod:`utaca.reporting`."""
         return f"tables.{self.maker.partition('.')[0]}"
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules, below :mod:`utaca.reporting`, of the functions that make and draw it."""
+        makers = [self.maker, self.source] if self.source else [self.maker]
+        return list(dict.fromkeys(f"tables.{maker.partition('.')[0]}" for maker in makers))
 
     @property
     def function(self) -> str:
@@ -233,6 +240,8 @@ def _wrong(entry: TableEntry) -> str:
     for key, value, allowed in choices:
         if value not in allowed:
             return f"{key} {value!r}, which is none of {', '.join(allowed)}"
+    if entry.source and entry.kind != "figure":
+        return "a source, which only a figure may have"
     if entry.maker == POINTS and not entry.points:
         return "neither a maker nor points"
     return ""

@@ -276,20 +276,29 @@ def _filled(text: str, words: Mapping[str, Any]) -> str:
 def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) -> None:
     """Make a table or figure from ``inputs`` and write its files into ``folder``.
 
-    A figure is drawn from one table's CSV file, its only input.
+    A figure is drawn from the frame of its ``source``, or without one from a table's CSV file, its only input.
     """
     entry = ENTRIES[name]
-    function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
+    function = _function(entry.maker)
     if entry.kind == "table":
         # A function that makes several tables is given the name of the table to make.
         names = [] if name == entry.function else [name]
         frame = function(inputs, config, *names)
         save(Table.of(name, frame, config), folder)
     else:
-        ((path,),) = inputs.values()
-        frame = read_frame(path)
+        if entry.source:
+            frame = _function(entry.source)(inputs, config)
+        else:
+            ((path,),) = inputs.values()
+            frame = read_frame(path)
         _write(Path(folder) / f"{name}.csv", _csv(frame))
         function(frame, folder, config)
+
+
+def _function(maker: str) -> Callable[..., Any]:
+    """The function that a declaration names as "module.function", of a module of ``tables``."""
+    module, _, function = maker.partition(".")
+    return getattr(import_module(f"{__package__}.tables.{module}"), function)
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:
