@@ -249,7 +249,7 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
         return ""
     point = next(iter(decoded.values()))
     setting = f"K_max={point.budget}, {point.policy.capitalize()}"
-    return f"mTokens and CAS: as the trigger of {setting}, where it was run as one."
+    return f"mTokens and CAS are those of {setting} with the row's detector as its trigger, if the run decodes it so."
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:

@@ -257,9 +257,9 @@ def _draw_roc(axes: Axes, curves: pd.DataFrame) -> None:
 
 
 def _draw_reliability(axes: Axes, bins: pd.DataFrame) -> None:
-    """Draw the share of uncertain tokens over the detector's probability: a thin line for each seed, a thick one of all.
+    """Draw the share of uncertain tokens over the detector's probability, for each seed and for all seeds together.
 
-    Grey bars are the share of the tokens in each bin.
+    Lines of single seeds are thin. Grey bars are the share of the tokens in each bin.
     """
     color = palette.MARKS["utaca"].color
     for _, rows in bins.groupby("seed"):
