@@ -265,10 +265,11 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     chromium.press("ArrowLeft")
     assert here(chromium)[0] == "hobby"
     assert chromium.run("document.activeElement.id") == "t-1-1"
-    chromium.press("ArrowUp")
+    # the answer with a detector stands first
+    chromium.press("ArrowDown")
     assert here(chromium) == ("hobby", "token 2 of 4, InfLLM K=3")
     assert "no detector here" in chromium.text("#panel")
-    chromium.press("End", "ArrowDown", "ArrowDown", "ArrowRight")
+    chromium.press("End", "ArrowUp", "ArrowUp", "ArrowRight")
     assert here(chromium) == ("Chess", "token 4 of 4, UT-ACA K_max=5, Sub.2")
     chromium.press("R")
     assert here(chromium)[0] == "is"
@@ -326,6 +327,24 @@ def long_page(tmp_path: Path, config: schema.Config, **options: Any) -> Path:
     cas = {("d0", "p5"): 1.0, ("d 2", "p5"): 0.0}
     args = files(tmp_path, documents, traces, cas=cas, **options) | verdicts(tmp_path, "d0", found)
     return write_page(tmp_path / "long.html", page(**args, config=config))
+
+
+@pytest.mark.parametrize("width", [1366, 600])
+def test_the_main_answer_is_on_the_first_screen(chromium, tmp_path, config, width):
+    open_page(chromium, long_page(tmp_path, config), width=width)
+    assert chromium.run("scrollY") == 0
+    assert chromium.run("document.querySelector('.lane').id") == "lane-1"
+    assert chromium.text("#lane-1 h2").startswith("UT-ACA")
+    assert seen(chromium), "the first rollback"
+    assert not chromium.run("document.querySelector('#where').open")
+    chromium.run("document.querySelector('#where > summary').click()")
+    assert "Mean CAS" in chromium.text("#where .lead")
+    assert chromium.complaints == []
+
+
+def test_the_answer_that_comes_first_has_a_detector(tmp_path, config):
+    args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
+    assert content(page(**args, config=config))["lead"] == "p5"
 
 
 @pytest.mark.parametrize("width", [1400, 600])

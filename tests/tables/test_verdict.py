@@ -81,8 +81,8 @@ def resampled(files, terms: list[tuple[str, float]], n: int = 20) -> tuple[float
         ([*INFLLM, *utaca((32, 128, 0.1), (64, 512, 0.4))], 20, "UT-ACA does worse than InfLLM on 20 documents: at "
          "equal tokens, on average over 2 settings, its CAS differs by -25.0 percentage points [-2"),
         ([*INFLLM, *utaca((32, 256, 0.51)), *utaca((32, 256, 0.2), trigger="chained")], 20, "UT-ACA shows no clear "
-         "difference from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 percentage points [0.0, 3.8]; "
-         "with all passes counted, by +1.2 percentage points [0.0, 3.8].**"),
+         "difference from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 percentage points [0.0, "
+         "3.8]; with all passes counted, by +1.2 percentage points [0.0, 3.8].**"),
         ([*INFLLM, *utaca((32, 256, 0.0))], 3,
          "UT-ACA does worse than InfLLM on 3 documents, too few for a firm result: at equal tokens"),
         ([*INFLLM, *utaca((32, 256, 0.0), (64, 512, 0.0))], 1,
