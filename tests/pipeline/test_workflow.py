@@ -34,12 +34,12 @@ PLAN = plan_of(ROOT)
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
     *["verdict", "dataset", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
-    *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities"],
+    *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities", "example"],
     *["human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
 # The smallest run makes every one.
 SMOKE, SMOKE_TABLES = "config/runs/smoke.yaml", TABLES | {"methods", "ood", "calibration"}
-FIGURES = {"curves", "differences"}
+FIGURES = {"curves", "differences", "cost", "expansions", "detector", "class_shares"}
 VARIANTS = [
     *["utaca", "two_way", "evidential", "chained"],
     *["margin_only", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding", "mlp", "residual"],
