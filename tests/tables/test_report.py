@@ -140,10 +140,13 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
 
 
 def test_tables_and_figures_are_numbered_in_the_order_of_the_page(tmp_path, config):
-    html = report.page(made(tmp_path), {}, config, tmp_path, registry=REGISTRY)
+    files = made(tmp_path)
+    verdict = Content("Against", [ShownColumn("Point"), ShownColumn("Gain")], [["x", "1"]], ["Lead."], ["C."])
+    (tmp_path / "verdict.json").write_text(verdict.json(), "utf-8")
+    html = report.page(files, {}, config, tmp_path, registry=REGISTRY)
     numbers = re.findall(r"<strong>Figure (\d)\.</strong>|>Table (\d)\. ([\w ]+)", html)
     assert [(figure or f"{table} {title}") for figure, table, title in numbers] == [
-        "1", "2", "1 The numbers behind the verdict", "2 Test", "3", "4", "3 Zebra",
+        "1", "2", "1 The numbers behind the verdict", "2 Generation", "3", "4", "3 Zebra",
     ]  # fmt: skip
 
 

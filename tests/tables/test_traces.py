@@ -383,7 +383,7 @@ def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config):
         ("#d9/p5/1", "There is no document “d9” on this page", ""),
         ("#d0/p9/1", "d0 has no answer of a point “p9”", "Ada"),
         ("#d0/p5/9999", "The answer has 904 tokens, counted from 0; there is no token 9999", "Ada"),
-        ("#d0/p5/x", "“x” is no number of a token", "Ada"),
+        ("#d0/p5/x", "“x” is not the number of a token", "Ada"),
     ):
         open_page(chromium, path, address)
         chromium.wait(lambda said=said: said in chromium.text("#notice"))

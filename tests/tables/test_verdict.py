@@ -210,7 +210,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
         "its gain on InfLLM differs by +15.0 percentage points ["
     )
     config.plan.secondary.append(f"{every} over utaca-K32-sub16")
-    with pytest.raises(UserError, match=f"the plan compares {every}, of which there are no answers"):
+    with pytest.raises(UserError, match=f"the plan compares {every}, but it has no answers"):
         judged(files, config)
 
 

@@ -55,7 +55,7 @@ def tasks_in_words(config: schema.Config) -> str:
 
 def seeds_in_words(config: schema.Config) -> str:
     """The config's seed, and which seeds of detectors its points are decoded with."""
-    # Seeds of detectors count from 0, so that the largest tells how many there are.
+    # Seeds of detectors count from 0, so their number is the largest plus 1.
     number = max((point.seed + 1 for point in config.operating.values()), default=1)
     detector = f"{number} detector seeds" if number > 1 else "detector seed 0"
     return f"config seed {config.seed}, {detector}"

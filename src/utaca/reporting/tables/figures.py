@@ -143,7 +143,7 @@ def _draw_curve(axes: Axes, points: pd.DataFrame, variant: str, number: int, x: 
         color=mark.color,
         linestyle=palette.LINES[number % len(palette.LINES)],
         # A method's first curve has filled markers, its second the same ones open, and each further one another shape:
-        # a curve of a single point has no line that would tell it apart.
+        # a curve of a single point has no line that shows the difference.
         marker=mark.marker if number < 2 else palette.MARKERS[number % len(palette.MARKERS)],
         markerfacecolor=palette.WHITE if number else mark.color,
     )

@@ -80,7 +80,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
         comparison = _Comparison(curve, config)
         groups = comparison.groups(points)
         pairs = comparison.pairs(points)
-        # A plan names the comparisons that it wants, controls among them.
+        # A plan names its comparisons, controls among them.
         controlled = [] if config.plan.primary else comparison.controlled(points)
     rows: list[Row] = []
     for group in [*groups, pairs, controlled]:
@@ -206,7 +206,7 @@ class _Comparison:
             second = by_identity.get(self._identity(planned.over))
             if first is None or second is None:
                 label = planned.label if first is None else planned.over
-                raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
+                raise UserError(f"the plan compares {label}, but it has no answers; decode it again")
             over = name_in_words(second, self.config)
             row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
             row["name"] = f"{row['name']} over {over}"
