@@ -390,8 +390,9 @@ def save(table: Table, folder: str | Path) -> list[Path]:
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     """Read a table's CSV file; empty cells of text columns become "". Raises :class:`UserError` if it is cut off."""
-    # pandas reads a column that is empty in every row as numbers; these two may be, and hold texts.
-    frame = pd.read_csv(StringIO(whole_text(path)), dtype={"note": object, "over": object})
+    # pandas reads a column that is empty in every row as numbers; these may be, and hold texts.
+    texts = dict.fromkeys(("note", "over", "policy", "variant"), object)
+    frame = pd.read_csv(StringIO(whole_text(path)), dtype=texts)
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
 

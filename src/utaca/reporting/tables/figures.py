@@ -252,7 +252,7 @@ def _draw_roc(axes: Axes, curves: pd.DataFrame) -> None:
         axes.plot(decision["x"], decision["y"], color=color, marker="o", linestyle="", markersize=5)
     axes.set_xlabel("correct tokens that are distrusted (share)")
     axes.set_ylabel("uncertain tokens that are distrusted (share)")
-    if number or len(curves):
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(loc="lower right", fontsize=SMALL, title="area under the curve", title_fontsize=SMALL)
 
 
