@@ -329,7 +329,7 @@ def long_page(tmp_path: Path, config: schema.Config, **options: Any) -> Path:
     return write_page(tmp_path / "long.html", page(**args, config=config))
 
 
-@pytest.mark.parametrize("width", [1366, 600])
+@pytest.mark.parametrize("width", [1366, 600, 390])
 def test_the_main_answer_is_on_the_first_screen(chromium, tmp_path, config, width):
     open_page(chromium, long_page(tmp_path, config), width=width)
     assert chromium.run("scrollY") == 0
@@ -337,6 +337,7 @@ def test_the_main_answer_is_on_the_first_screen(chromium, tmp_path, config, widt
     assert chromium.text("#lane-1 h2").startswith("UT-ACA")
     assert seen(chromium), "the first rollback"
     assert not chromium.run("document.querySelector('#where').open")
+    assert chromium.run("document.querySelector('#reading').open") == (width > 1000)
     chromium.run("document.querySelector('#where > summary').click()")
     assert "Mean CAS" in chromium.text("#where .lead")
     assert chromium.complaints == []

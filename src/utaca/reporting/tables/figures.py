@@ -121,11 +121,11 @@ def _log_axis(axes: Axes, tokens: pd.Series) -> None:
 
 
 def _draw_curve(axes: Axes, points: pd.DataFrame, variant: str, number: int, x: str) -> None:
-    """Draw one curve of a method: its points with intervals, joined in the order of the column ``x``.
+    """Draw one curve of a method over the column ``x``: its points with intervals, joined in the order of mTokens.
 
     ``variant`` is the points' policy, trigger and drafts in words; ``number`` counts the method's curves from 0.
     """
-    line = points.sort_values(x, kind="stable")
+    line = points.sort_values("mtokens", kind="stable")
     mark = palette.MARKS[palette.known(line["family"].iloc[0])]
     budget = "K_max" if line["policy"].iloc[0] else "K"
     budgets = ", ".join(map(str, line["budget"]))
@@ -136,7 +136,7 @@ def _draw_curve(axes: Axes, points: pd.DataFrame, variant: str, number: int, x: 
         line["cas_pct"],
         xerr=bars(line, x) if x == "seconds_per_token" else None,
         yerr=bars(line, "cas_pct"),
-        label="; ".join(filter(None, [name, variant, remark])),
+        label="\n".join(filter(None, ["; ".join(filter(None, [name, variant])), remark])),
         capsize=2,
         elinewidth=0.7,
         markersize=5,
