@@ -25,7 +25,7 @@ MARKS = {
     "infllm": Mark("#d55e00", "s"),
     "agreement": Mark("#009e73", "^"),
     "no_detector": Mark("#a6761d", "X"),
-    "top_p": Mark("#56b4e9", "P"),
+    "top_p": Mark("#8a63d2", "P"),
     "margin": Mark("#c06a9a", "v"),
     "other": Mark("#767676", "D"),
 }
