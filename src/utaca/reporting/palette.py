@@ -1,4 +1,4 @@
-"""One colour per method, in figures and pages: most of them of Okabe and Ito, whose palette is safe for colour blindness.
+"""One colour per method, in figures and pages: colours of Okabe and Ito, which suit colour blindness, and a few more.
 
 Marks are used on white and on the dark background of pages; text is never coloured.
 """
