@@ -26,7 +26,7 @@ class Digests:
             "replay": lambda wildcards: self.decoded_by(plan.replayed),
             "time_answers": lambda wildcards: self.decoded_by(settings.timed),
             "task_answers": lambda wildcards: self.decoded_by(settings.decoded(wildcards.task)),
-            **dict.fromkeys(ENDINGS, lambda wildcards: [f"utaca.reporting.{ENTRIES[wildcards.entry].module}"]),
+            **dict.fromkeys(ENDINGS, lambda wildcards: _modules(wildcards.entry)),
         }
         """By rule, a function that lists the modules which the rule's script loads by name, from a job's wildcards.
 
@@ -62,6 +62,11 @@ class Digests:
     def _script(self, name: str) -> Path:
         """The path of a script of the workflow."""
         return self.plan.root / "workflow" / "scripts" / name
+
+
+def _modules(entry: str) -> list[str]:
+    """The modules that make a table or figure."""
+    return [f"utaca.reporting.{module}" for module in ENTRIES[entry].modules]
 
 
 def _signals(names: Iterable[str]) -> list[str]:

@@ -5,7 +5,8 @@ from functools import cached_property
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.reporting.registry import ENDINGS, ENTRIES, TableEntry
+from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN, TableEntry
+from utaca.runs.compose import groups, points_of
 from utaca.settings.checks import ROLES, SPLITS
 from workflow.plan import SHEETS, Plan, there
 
@@ -43,6 +44,24 @@ class Reporting:
         if self.plan.judged("test"):
             pages["Answers, to score"] = f"{self.plan.scores}/review.html"
         return pages
+
+    def option(self, name: str) -> str:
+        """The command-line options to add so that a run makes a table; "" if no group of points has what it needs."""
+        known = groups(self.plan.root)["points"]
+        return WHEN[ENTRIES[name].when].option(points_of(self.plan.settings.reader.name, self.plan.root), known)
+
+    @cached_property
+    def left_out(self) -> dict[str, str]:
+        """How to make each table that the run does not make, in Markdown, by the table's title."""
+        sentences = {}
+        for name, entry in ENTRIES.items():
+            if name in self.tables or entry.kind != "table":
+                continue
+            option = self.option(name)
+            target = f"{self.plan.out}/tables/{name}.md --configfile {self.plan.out}/run.yaml"
+            how = f"`snakemake --cores all {target} --config {option}`" if option else "name them under `decode`"
+            sentences[entry.title] = f"it needs {WHEN[entry.when].needs}: {how}."
+        return sentences
 
     def shown(self, name: str) -> dict[str, Any]:
         """What a table or figure depends on besides files and code: its entry and a part of the config."""
@@ -92,6 +111,7 @@ class Reporting:
             "timed_answers": [plan.timed_answers] if plan.settings.timed else [],
             "trace_labels": plan.labelled("test") if ("test", "blocks") in plan.points else [],
             "verdict_table": [f"{plan.out}/tables/verdict.csv"],
+            "cost_table": [f"{plan.out}/tables/tradeoff.csv"],
             "curve_table": [f"{plan.out}/tables/{curve}.csv"],
             "method_answers": plan.generations("answers", "test", "methods"),
             "method_scores": plan.judged("test", kinds=["methods"]),

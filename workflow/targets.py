@@ -8,7 +8,6 @@ from pathlib import Path
 
 from utaca.errors import UserError
 from utaca.reporting.registry import ENTRIES, WHEN
-from utaca.runs.compose import groups, points_of
 from utaca.settings.checks import SHARED_FOLDERS, SPLITS
 from workflow.reporting import Reporting
 
@@ -67,8 +66,7 @@ class Targets:
             raise UserError(f"{target} is no table of this project; {hint}")
         if name not in self.reporting.tables:
             when = WHEN[ENTRIES[name].when]
-            root = self.plan.root
-            option = when.option(points_of(self.plan.settings.reader.name, root), groups(root)["points"])
+            option = self.reporting.option(name)
             command = f"snakemake --cores all {target} --config {option}"
             raise UserError(f"{target} needs {when.needs}: {command if option else 'name them under decode'}")
 

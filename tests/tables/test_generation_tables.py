@@ -108,8 +108,8 @@ def test_the_share_of_the_gap_is_gain_over_gain(tmp_path, config) -> None:
     statistics.adjust(rows, "p")
     assert list(frame["gain_p_holm"]) == pytest.approx([row["p_holm"] for row in rows], nan_ok=True)
     assert frame["gain_p"].notna().sum() == 4, "it is over the gains of the table"
-    assert np.isnan(frame.loc["Agreement oracle", "K_max=64, Sub.16"]["gap_closed_pct"])
-    assert frame.loc["Agreement oracle", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
+    assert np.isnan(frame.loc["Agreement oracle (both passes)", "K_max=64, Sub.16"]["gap_closed_pct"])
+    assert frame.loc["Agreement oracle (both passes)", "K_max=64, Sub.16"]["mtokens_with_tentative"] == 600
 
 
 def test_beyond_no_detector_is_held_against_the_point_that_expands_as_often(tmp_path, config) -> None:

@@ -6,16 +6,18 @@ from pathlib import Path
 
 import factories
 import numpy as np
+import pandas as pd
 import pytest
 from browser import HOSTILE
-from configs import point, reference_config
+from configs import decoding, point, reference_config
+from factories import inputs
 
 from utaca.errors import UserError
 from utaca.records import trajectory_schema, write
 from utaca.reporting import report
-from utaca.reporting.registry import TableEntry
+from utaca.reporting.registry import ENTRIES, TableEntry
 from utaca.reporting.table import Content, ShownColumn, Table, save
-from utaca.reporting.tables import resources
+from utaca.reporting.tables import example, resources
 from utaca.settings import schema
 
 WRITTEN = HOSTILE[0] + HOSTILE[2]
@@ -39,7 +41,7 @@ def attributes(html: str, name: str) -> list[str]:
 
 
 REGISTRY = {
-    name: TableEntry(name, title=title, theme=theme, files=[], caption="What it shows.")
+    name: TableEntry(name, title=title, theme=theme, files=[], caption="What it shows.", fill="Score them: `{again}`")
     for name, title, theme in (
         ("verdict", "Verdict", "generation"),
         ("test", "Test", "generation"),
@@ -120,8 +122,10 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
         assert told in html
     assert f"--configfile {folder}/run.yaml" in html
     assert "reader tiny; 3 documents" not in html, "what the run is stands once"
-    (start,) = re.findall("<details[^>]*><summary>Human: nothing in this run", html)
-    assert start.startswith('<details class="empty">')
+    (empty,) = re.findall('<p class="empty" id="human">(.*?)</p>', html)
+    assert empty.startswith("<strong>Human</strong>: nothing in this run. Score them: <code>snakemake ")
+    assert f"--configfile {folder}/run.yaml</code>" in empty
+    assert "no human scores" not in html, "an empty table is one line"
     assert html.index("UT-ACA loses") < html.index('id="differences"') < html.index("<dt>CAS") < html.index('"test"')
     with pytest.raises(UserError, match=r"none\.json does not exist"):
         report.page([tmp_path / "none.json"], {}, config, tmp_path)
@@ -133,6 +137,103 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     assert "small model that ships" not in html
     assert "no verdict" in html
     assert cells(html) == ["a", "b", "1", "2"]
+
+
+def test_tables_and_figures_are_numbered_in_the_order_of_the_page(tmp_path, config):
+    files = made(tmp_path)
+    verdict = Content("Against", [ShownColumn("Point"), ShownColumn("Gain")], [["x", "1"]], ["Lead."], ["C."])
+    (tmp_path / "verdict.json").write_text(verdict.json(), "utf-8")
+    html = report.page(files, {}, config, tmp_path, registry=REGISTRY)
+    numbers = re.findall(r"<strong>Figure (\d)\.</strong>|>Table (\d)\. ([\w ]+)", html)
+    assert [(figure or f"{table} {title}") for figure, table, title in numbers] == [
+        "1", "2", "1 The numbers behind the verdict", "2 Generation", "3", "4", "3 Zebra",
+    ]  # fmt: skip
+
+
+def test_the_best_value_is_bold_and_rows_of_the_paper_only_are_counted(tmp_path, config):
+    columns = [
+        ShownColumn("Detector"),
+        ShownColumn("CAS %", numeric=True, best=[1]),
+        ShownColumn("paper CAS %", numeric=True, paper=True),
+    ]
+    rows = [["first", "1.0", "2"], ["second", "9.0", "–"], ["third", "–", "3"], ["fourth", "–", "–"]]
+    (tmp_path / "test.json").write_text(Content("Test", columns, rows, caption=["C."]).json(), "utf-8")
+    html = report.page([tmp_path / "test.json"], {}, config, tmp_path, registry=REGISTRY)
+    assert cells(html) == [
+        "Detector",
+        "CAS %",
+        "paper CAS %",
+        "first",
+        "1.0",
+        "2",
+        "second",
+        "9.0",
+        "–",
+        "fourth",
+        "–",
+        "–",
+    ]
+    assert re.findall(r"<td[^>]*><strong>(.*?)</strong>", html) == ["9.0"]
+    assert "1 row of the paper is not in this run. Score them:" in html
+
+
+def test_tables_that_the_run_does_not_make_have_their_command(tmp_path, config):
+    left_out = {"Sweep <1>": "it needs points: `snakemake x`."}
+    html = report.page(made(tmp_path), {}, config, tmp_path, registry=REGISTRY, left_out=left_out)
+    assert "<strong>Sweep &lt;1&gt;</strong>: it needs points: <code>snakemake x</code>." in html
+    assert "#left-out" in attributes(html, "href")
+    assert "left-out" not in report.page(made(tmp_path), {}, config, tmp_path, registry=REGISTRY)
+
+
+@pytest.fixture
+def answered(tmp_path: Path) -> dict:
+    """Three answers of a point, of which the second is nearest to the mean CAS and the third expands nothing."""
+    of = point("utaca", 4, "sub.2")
+    config = reference_config(detectors={"utaca": schema.DetectorSettings()}, **decoding(test=[of]))
+    pieces = (" The", WRITTEN, " Oslo", "")
+    answers, scores, traces, labels = [], [], [], []
+    for name, cas in (("d0", 1.0), ("d1", 0.5), ("d2", 0.6)):
+        answers.append(factories.answer(name, of, question=f"Where,\n{WRITTEN}?", n_generated=4))
+        scores.append(factories.score(name, of.label, "city", cas))
+        for number, piece in enumerate(pieces):
+            rolled = number == 2 and name != "d2"
+            traces.append(factories.step(name, of.label, number, piece, 4 if rolled else 2, rolled_back=rolled))
+            label = {"label": 0, "accepted_label": 0 if number == 1 else 1}
+            tried = {"text": " Rome", "token": 1, "k": 1, "uncertain": rolled, "replaced": rolled, **label}
+            about = {name: answers[-1][name] for name in ("split", "point", "budget", "policy", "detector", "seed")}
+            shares = dict.fromkeys(("p_hallucinated", "p_correct", "p_unknown"), 0.3)
+            said = {"document": name, "step": number, "source": "endpoint", "reason": ""}
+            labels += [about | said | tried | shares] if number else []
+    paths = factories.saved(tmp_path, answers, scores)
+    write(tmp_path / "traces.parquet", "traces", traces)
+    write(tmp_path / "labels.parquet", "trace_labels", labels)
+    files = {"test_traces": [tmp_path / "traces.parquet"], "trace_labels": [tmp_path / "labels.parquet"]}
+    return {"files": inputs(*paths) | files, "config": config}
+
+
+def test_the_example_is_the_answer_nearest_to_the_mean(answered, tmp_path) -> None:
+    files, config = answered["files"], answered["config"]
+    frame = example.example(files, config)
+    assert frame.attrs["lead"] == f"Question about document d1: Where, {WRITTEN}?", "d2 is nearer, but expands nothing"
+    assert list(frame["k"]) == [2, 2, 4, 2]
+    assert list(frame["first_token"]) == ["", "", " Rome", ""]
+    assert list(frame["label"]) == ["", "hallucinated", "correct", "correct"]
+    raw = pd.read_parquet(files["test_traces"][0]).query("document == 'd1'")
+    assert list(frame["expanded"]) == list(raw["rolled_back"])
+    assert "".join(frame["piece"]) == "".join(raw["text"])
+    table = Table.of("example", frame, config)
+    assert "(50 %) is nearest to the mean of its point (70 %)" in table.caption
+    save(table, tmp_path / "tables")
+    html = report.page([tmp_path / "tables" / "example.json"], {}, config, tmp_path, registry=ENTRIES)
+    text = html.partition('<p class="tokens">')[2].partition("</p>")[0]
+    shown = re.findall(r'<span class="token([^"]*)" style="--d:([\d.]+)" title="([^"]*)">(.*?)</span>', text)
+    assert [(kind.strip(), float(share), unescape(piece)) for kind, share, _, piece in shown] == [
+        ("", 0.5, " The"), ("hallucinated", 0.5, WRITTEN), ("twice", 1, " Oslo"),
+    ]  # fmt: skip
+    assert unescape(shown[2][2]) == "K=4, before: “Rome”"
+    assert WRITTEN not in html
+    assert 'id="example"' in html
+    assert "Table 1" not in html, "it is shown as text"
 
 
 def test_the_report_runs_nothing_and_asks_for_nothing(chromium, tmp_path, config):

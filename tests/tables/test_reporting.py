@@ -1,6 +1,7 @@
 """Intervals, tables from a few synthetic rows, Markdown and LaTeX, the figure."""
 
 import random
+import re
 from dataclasses import replace
 
 import factories
@@ -20,7 +21,7 @@ from utaca.reporting.measures import CAS, MTOKENS
 from utaca.reporting.registry import ENTRIES
 from utaca.reporting.results import points
 from utaca.reporting.statistics import Resampled
-from utaca.reporting.table import Table, make, read_frame
+from utaca.reporting.table import Table, make, read_frame, save
 from utaca.reporting.tables import detection, distrust, endpoints, generation
 from utaca.reporting.tables import points as point_tables
 from utaca.settings import schema
@@ -430,7 +431,7 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".csv", ".png", ".svg"}
     assert read_frame(files[0])["cas_pct"].dtype == np.float64
     brief, _, whole = files[1].read_text("utf-8").partition("<details>")
-    assert "| Method | Setting | mTokens | mTokens with all passes | Attended | mTime_tok s | CAS % |" in brief
+    assert "| Method | Setting | mTokens | mTokens with all passes | Attended | Seconds per token | CAS % |" in brief
     assert "| --- | --- | ---: | ---: | ---: | ---: | ---: |" in brief
     assert "Gap closed" in whole
     assert brief.count("\n| UT-ACA |") == whole.count("\n| UT-ACA |") == 2
@@ -439,6 +440,80 @@ def test_a_table_is_saved_in_two_tiers(results, config, tmp_path):
     latex = files[2].read_text("utf-8")
     assert "Gap closed" not in brief + latex
     assert "K_max" not in latex.replace(r"$K_{\max}", "").replace("K_{", "")
+
+
+def test_the_best_value_of_a_column_is_bold_and_the_oracle_left_out(results, config, tmp_path):
+    frame = generation.generation(inputs(*results), config, "test")
+    frame["cas_pct"] = [50.04, 90.0, 50.0, 70.0]
+    frame["family"] = ["infllm", "agreement", "utaca", "utaca"]
+    table = Table.of("test", frame, config)
+    assert table.best["cas_pct"] == [3]
+    assert table.caption.endswith("Bold: the best value of a column, the oracle left out. Paper: its figure with "
+        "Llama-3.1-8B, other model and data.")  # fmt: skip
+    (cas,) = (column for column in table.content().columns if column.title == "CAS %")
+    assert cas.best == [3]
+    for folded in (True, False):
+        header, rows = table.cells(folded=folded)
+        best = {(row, header[place]) for row, place in table.best_cells(folded=folded)}
+        assert (3, "CAS %") in best
+        assert not any("**" in cell for row in rows for cell in row)
+    save(table, tmp_path)
+    brief, _, whole = (tmp_path / "test.md").read_text("utf-8").partition("<details>")
+    assert all("| **70" in text and "| **90" not in text for text in (brief, whole))
+    assert r"\textbf{70" in (tmp_path / "test.tex").read_text("utf-8")
+    frame["cas_pct"] = [70.0, 90.0, 50.0, 70.0]
+    assert Table.of("test", frame, config).best["cas_pct"] == [0, 3], "equals are equally good"
+    frame["cas_pct"] = [70.0, 90.0, np.nan, np.nan]
+    assert "cas_pct" not in Table.of("test", frame, config).best, "one value has nothing to be better than"
+
+
+def test_the_smallest_error_is_the_best(detections, config):
+    table = Table.of("detection", detection.detection(seen(detections), config), config)
+    errors = table.frame["ece"].dropna()
+    assert len(errors) == 2
+    assert table.best["ece"] == [errors.idxmin()]
+    assert table.best["auroc"] == [table.frame["auroc"].idxmax()]
+
+
+def test_decimals_follow_the_width_of_intervals(results, config):
+    for widths, most, digits in (
+        ([10.4, 11, 9.9], 2, 0), ([4.7], 2, 1), ([0.3, np.nan], 2, 2), ([0.015], 3, 3), ([0.015], 2, 2),
+        ([np.nan], 2, 2), ([], 4, 4), ([0.0], 1, 1),
+    ):  # fmt: skip
+        assert render.digits_of(widths, most) == digits
+    frame = generation.generation(inputs(*results), config, "test")
+    half = (frame["cas_pct_high"] - frame["cas_pct_low"]) / 2
+    assert half.median() > 10
+    table = Table.of("test", frame, config)
+    header, rows = table.cells()
+    cells = [row[header.index("CAS %")] for row in rows]
+    assert all("." not in cell and "[" in cell for cell in cells)
+    assert cells[2].startswith(f"{frame['cas_pct'][2]:.0f} [")
+    assert rows[0][header.index("mTokens")] == "32.0", "shown without its interval"
+
+
+def test_latex_has_the_form_of_a_table_and_says_what_it_is_over(results, config):
+    table = Table.of("test", generation.generation(inputs(*results), config, "test"), config)
+    header, rows = table.cells(folded=False)
+    caption = f"{table.caption} {table.run}"
+    text = render.latex("test", caption, header, rows, table.best_cells(folded=False))
+    assert all(
+        part in text for part in ("6 documents", "config seed 0", r"brackets: 95\% bootstrap", r"\label{tab:test}")
+    )
+    assert text.isascii(), "any engine reads it"
+    assert len(re.findall(r"(?<!\\)\{", text)) == len(re.findall(r"(?<!\\)\}", text))
+    begun, ended = (re.findall(rf"\\{word}{{(\w+\*?)}}", text) for word in ("begin", "end"))
+    assert begun == ended[::-1] == ["table*", "tabular"]
+    body = text.partition(r"\toprule")[2].partition(r"\bottomrule")[0]
+    lines = [line for line in body.splitlines() if line.endswith(r"\\")]
+    assert len(lines) == 1 + len(rows)
+    assert {len(re.findall(r"(?<!\\)&", line)) for line in lines} == {len(header) - 1}
+    (formats,) = re.findall(r"begin{tabular}{(.*)}$", text, re.MULTILINE)
+    assert len(re.sub(r"p{[^}]*}", "p", formats)) == len(header)
+    for bare in "#%$_":
+        outside = text.replace("$K_{", "{").replace(r"\max}$", "").replace(r"$\pm$", "").replace(r"$-$", "")
+        outside = re.sub(r"\$\\\w+\$", "", outside)
+        assert not re.search(rf"(?<!\\)\{bare}", outside), bare
 
 
 def test_latex_is_escaped():

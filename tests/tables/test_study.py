@@ -93,7 +93,7 @@ def test_a_row_is_an_answer_and_the_last_one_their_means(tmp_path: Path) -> None
     assert mean[columns].tolist() == [27.9, 74.6, 76.6, 4.5]
     assert table.loc[["d1", "d2"], columns].isna().all(axis=None)
     header, cells = Table.of("human", frame, CONFIG).cells(folded=False)
-    by_person = {row[1]: row[header.index("Cor")] for row in cells}
+    by_person = {row[1]: row[header.index("Correct")] for row in cells}
     assert by_person == {"Ada d1": "2/3", "Ada d2": "0/1", "mean": "1/2"}
     assert next(row for row in cells if row[1] == "mean")[0] == "–"
 

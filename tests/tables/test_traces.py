@@ -265,10 +265,11 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     chromium.press("ArrowLeft")
     assert here(chromium)[0] == "hobby"
     assert chromium.run("document.activeElement.id") == "t-1-1"
-    chromium.press("ArrowUp")
+    # the answer with a detector stands first
+    chromium.press("ArrowDown")
     assert here(chromium) == ("hobby", "token 2 of 4, InfLLM K=3")
     assert "no detector here" in chromium.text("#panel")
-    chromium.press("End", "ArrowDown", "ArrowDown", "ArrowRight")
+    chromium.press("End", "ArrowUp", "ArrowUp", "ArrowRight")
     assert here(chromium) == ("Chess", "token 4 of 4, UT-ACA K_max=5, Sub.2")
     chromium.press("R")
     assert here(chromium)[0] == "is"
@@ -328,6 +329,25 @@ def long_page(tmp_path: Path, config: schema.Config, **options: Any) -> Path:
     return write_page(tmp_path / "long.html", page(**args, config=config))
 
 
+@pytest.mark.parametrize("width", [1366, 600, 390])
+def test_the_main_answer_is_on_the_first_screen(chromium, tmp_path, config, width):
+    open_page(chromium, long_page(tmp_path, config), width=width)
+    assert chromium.run("scrollY") == 0
+    assert chromium.run("document.querySelector('.lane').id") == "lane-1"
+    assert chromium.text("#lane-1 h2").startswith("UT-ACA")
+    assert seen(chromium), "the first rollback"
+    assert not chromium.run("document.querySelector('#where').open")
+    assert chromium.run("document.querySelector('#reading').open") == (width > 1000)
+    chromium.run("document.querySelector('#where > summary').click()")
+    assert "Mean CAS" in chromium.text("#where .lead")
+    assert chromium.complaints == []
+
+
+def test_the_answer_that_comes_first_has_a_detector(tmp_path, config):
+    args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
+    assert content(page(**args, config=config))["lead"] == "p5"
+
+
 @pytest.mark.parametrize("width", [1400, 600])
 def test_an_address_leads_to_its_token(chromium, tmp_path, config, width):
     path = long_page(tmp_path, config)
@@ -364,7 +384,7 @@ def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config):
         ("#d9/p5/1", "There is no document “d9” on this page", ""),
         ("#d0/p9/1", "d0 has no answer of a point “p9”", "Ada"),
         ("#d0/p5/9999", "The answer has 904 tokens, counted from 0; there is no token 9999", "Ada"),
-        ("#d0/p5/x", "“x” is no number of a token", "Ada"),
+        ("#d0/p5/x", "“x” is not the number of a token", "Ada"),
     ):
         open_page(chromium, path, address)
         chromium.wait(lambda said=said: said in chromium.text("#notice"))

@@ -77,16 +77,16 @@ def resampled(files, terms: list[tuple[str, float]], n: int = 20) -> tuple[float
     ("given", "n", "start"),
     [
         ([*INFLLM, *utaca((32, 128, 0.7)), *utaca((32, 256, 0.9), trigger="agreement")], 20, "UT-ACA does better than "
-         "InfLLM on 20 documents: at equal tokens, its CAS differs by +40.0 points ["),
+         "InfLLM on 20 documents: at equal tokens, its CAS differs by +40.0 percentage points ["),
         ([*INFLLM, *utaca((32, 128, 0.1), (64, 512, 0.4))], 20, "UT-ACA does worse than InfLLM on 20 documents: at "
-         "equal tokens, on average over 2 points, its CAS differs by -25.0 points [-2"),
-        ([*INFLLM, *utaca((32, 256, 0.51)), *utaca((32, 256, 0.2), trigger="chained")], 20, "UT-ACA is not told apart "
-         "from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 points [0.0, 3.8]; with all "
-         "passes counted, by +1.2 points [0.0, 3.8].**"),
+         "equal tokens, on average over 2 settings, its CAS differs by -25.0 percentage points [-2"),
+        ([*INFLLM, *utaca((32, 256, 0.51)), *utaca((32, 256, 0.2), trigger="chained")], 20, "UT-ACA shows no clear "
+         "difference from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 percentage points [0.0, "
+         "3.8]; with all passes counted, by +1.2 percentage points [0.0, 3.8].**"),
         ([*INFLLM, *utaca((32, 256, 0.0))], 3,
-         "UT-ACA does worse than InfLLM on 3 documents, too few to tell more: at equal tokens"),
+         "UT-ACA does worse than InfLLM on 3 documents, too few for a firm result: at equal tokens"),
         ([*INFLLM, *utaca((32, 256, 0.0), (64, 512, 0.0))], 1,
-         "UT-ACA is not told apart from InfLLM on 1 document, too few to tell more: at equal tokens"),
+         "UT-ACA shows no clear difference from InfLLM on 1 document, too few for a firm result: at equal tokens"),
         (utaca((32, 256, 0.9)), 20, "There is no verdict: this run decodes no point of InfLLM.**"),
         ([*INFLLM, *utaca((32, 256, 0.9), trigger="chained")], 20,
          "There is no verdict: this run decodes no point of UT-ACA with the config's detector.**"),
@@ -118,15 +118,15 @@ def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
 def test_a_gain_is_claimed_if_all_passes_have_it_too(tmp_path, config) -> None:
     given = [*INFLLM, *utaca((32, 128, 0.6))]
     both = judged(made(tmp_path, given, passes=2), config)
-    said = "**UT-ACA does better than InfLLM on 20 documents: at equal tokens, its CAS differs by +30.0 points ["
+    said = "**UT-ACA does better than InfLLM on 20 documents: at equal tokens, its CAS differs by +30.0 percentage "
     assert both.lead.startswith(said)
-    assert "]; with all passes counted, by +10.0 points [" in both.lead
+    assert "]; with all passes counted, by +10.0 percentage points [" in both.lead
     one = judged(made(tmp_path, given, passes=4), config)
     said = (
         "**UT-ACA does better than InfLLM by its accepted passes only on 20 documents: at equal tokens, its CAS differs"
     )
     assert one.lead.startswith(said)
-    assert "]; with all passes counted, by -10.0 points [" in one.lead
+    assert "]; with all passes counted, by -10.0 percentage points [" in one.lead
     assert one.frame["gain_all_pct"].tolist() == pytest.approx([-10])
 
 
@@ -140,7 +140,9 @@ def test_the_verdict_names_the_difference_to_the_control(tmp_path, config) -> No
     table = judged(files, config)
     assert table.lead.startswith("**UT-ACA does better than InfLLM on 20 documents: at equal tokens, on average over 2")
     control = f"UT-ACA does better than {verdict.CONTROL} on 20 documents: at equal tokens, on "
-    assert f".** {control}average over 2 points, its gain on InfLLM differs by +27.5 points [" in table.lead
+    assert (
+        f".** {control}average over 2 settings, its gain on InfLLM differs by +27.5 percentage points [" in table.lead
+    )
     row = table.frame[table.frame["over"] == verdict.CONTROL].iloc[0]
     terms = [("utaca-K32-sub16", 0.5), ("utaca-K64-sub16", 0.5)]
     terms += [("no_detector-K32-sub16-every4", -0.5), ("no_detector-K64-sub16-every4", -0.5)]
@@ -169,13 +171,13 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
         "UT-ACA K_max=32, Sub.16": "secondary",
         "UT-ACA K_max=64, Sub.16": "primary",
         "UT-ACA K_max=32, Sub.16 (chained)": "secondary",
-        "Agreement oracle K_max=32, Sub.16": "secondary",
+        "Agreement oracle (both passes) K_max=32, Sub.16": "secondary",
     }
     p = rows["gain_p"]
     least = 2 / 201  # of 200 resamples, none on the other side of zero
     assert p["UT-ACA K_max=64, Sub.16"] == pytest.approx(least), "the primary one is not adjusted"
     assert p["UT-ACA K_max=32, Sub.16"] == pytest.approx(3 * least)
-    assert p["Agreement oracle K_max=32, Sub.16"] > 0.1
+    assert p["Agreement oracle (both passes) K_max=32, Sub.16"] > 0.1
     said = table.lead.splitlines()
     assert said[0].startswith(
         "**UT-ACA K_max=64, Sub.16 does worse than InfLLM on 20 documents: at equal tokens, its CAS differs by -60.0"
@@ -205,10 +207,10 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     said = table.lead.splitlines()
     assert said[0].startswith(
         "**UT-ACA K_max=32, Sub.16 does better than No detector K_max=32, Sub.16 on 20 documents: at equal tokens, "
-        "its gain on InfLLM differs by +15.0 points ["
+        "its gain on InfLLM differs by +15.0 percentage points ["
     )
     config.plan.secondary.append(f"{every} over utaca-K32-sub16")
-    with pytest.raises(UserError, match=f"the plan compares {every}, of which there are no answers"):
+    with pytest.raises(UserError, match=f"the plan compares {every}, but it has no answers"):
         judged(files, config)
 
 
@@ -217,14 +219,17 @@ def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     table = judged(made(tmp_path, [*INFLLM, few, many], failed=2), config)
     assert " 10 judgements failed." in table.caption
     assert table.lead.startswith(
-        "**UT-ACA does worse than InfLLM on 20 documents: at the nearest of InfLLM's tokens, for none are equal, on"
+        "**UT-ACA does worse than InfLLM on 20 documents: at InfLLM's nearest number of tokens, as it has no equal "
+        "one, on"
     )
     notes = dict(zip(table.frame["name"], table.frame["note"], strict=True))
-    assert notes["UT-ACA K_max=16, Sub.16"] == "held against InfLLM K=8, which selects more (128)"
-    assert notes["UT-ACA K_max=96, Sub.16"] == "held against InfLLM K=32, which selects fewer (512)"
+    assert notes["UT-ACA K_max=16, Sub.16"] == "compared with InfLLM K=8, which selects more (128)"
+    assert notes["UT-ACA K_max=96, Sub.16"] == "compared with InfLLM K=32, which selects fewer (512)"
     (tmp_path / "b").mkdir()
     table = judged(made(tmp_path / "b", [*INFLLM, ("infllm", 64, "", "", 0, 0.0), few, near, *none]), config)
-    assert "at equal tokens, its CAS differs by -20.0 points" in table.lead, "none beyond, or without a token"
+    assert "at equal tokens, its CAS differs by -20.0 percentage points" in table.lead, (
+        "none beyond, or without a token"
+    )
 
 
 def test_the_figure_is_a_function_of_the_table_and_of_its_csv_file(tmp_path, config) -> None:
@@ -247,7 +252,7 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
         ("infllm", 8, "", "", 128, 0.3): "InfLLM K=8",
         ("utaca", 64, "sub.16", "", 340, 0.5): "UT-ACA K_max=64, Sub.16",
         ("utaca", 64, "sub.16", "chained", 350, 0.5): "UT-ACA K_max=64, Sub.16 (chained)",
-        ("utaca", 64, "set.1", "agreement", 300, 0.5): "Agreement oracle K_max=64, Set.1",
+        ("utaca", 64, "set.1", "agreement", 300, 0.5): "Agreement oracle (both passes) K_max=64, Set.1",
         ("snapkv", 1024, "", "", 1024, 0.5): "SnapKV 1024 tokens",
         ("full", 0, "", "", 900, 0.5): "Full attention",
     }
@@ -262,6 +267,6 @@ def test_a_point_has_one_name(tmp_path, config) -> None:
 
 
 def test_a_difference_that_all_documents_share_is_told_by_their_sign() -> None:
-    for n, what in ((5, "is not told apart from"), (6, "does better than")):
+    for n, what in ((5, "shows no clear difference from"), (6, "does better than")):
         assert verdict.outcome(0.25, np.nan, np.nan, n) == what
-    assert verdict.outcome(0.0, np.nan, np.nan, 50) == "is not told apart from"
+    assert verdict.outcome(0.0, np.nan, np.nan, 50) == "shows no clear difference from"

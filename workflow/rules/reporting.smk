@@ -67,6 +67,7 @@ rule report:
         code=digests.of("report"),
         identity=IDENTITY,
         links=reporting.links,
-        texts=[(entry.title, entry.theme, entry.caption) for entry in reporting.tables.values()],
+        left_out=reporting.left_out,
+        texts=[(entry.title, entry.theme, entry.caption, entry.fill) for entry in reporting.tables.values()],
     script:
         "../scripts/report.py"

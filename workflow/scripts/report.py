@@ -13,6 +13,14 @@ with stage_log(snakemake.log[0]):
     path = Path(snakemake.output[0])
     about = {"run": files.run, "manifest": files.manifest}
     config = load(snakemake.config)
-    html = page(files.results, snakemake.params.links, config, path.parent, registry=ENTRIES, about=about)
+    html = page(
+        files.results,
+        snakemake.params.links,
+        config,
+        path.parent,
+        registry=ENTRIES,
+        about=about,
+        left_out=snakemake.params.left_out,
+    )
     with atomic_path(path) as scratch:
         scratch.write_text(html, encoding="ascii")

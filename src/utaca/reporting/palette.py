@@ -1,4 +1,4 @@
-"""One colour per method, in figures and pages: Okabe and Ito's palette, which is safe for colour blindness.
+"""One colour per method, in figures and pages: colours of Okabe and Ito, which suit colour blindness, and a few more.
 
 Marks are used on white and on the dark background of pages; text is never coloured.
 """
@@ -25,11 +25,15 @@ MARKS = {
     "infllm": Mark("#d55e00", "s"),
     "agreement": Mark("#009e73", "^"),
     "no_detector": Mark("#a6761d", "X"),
-    "top_p": Mark("#56b4e9", "P"),
+    "top_p": Mark("#8a63d2", "P"),
     "margin": Mark("#c06a9a", "v"),
     "other": Mark("#767676", "D"),
 }
 """Marks by family of points (:attr:`utaca.reporting.results.PointResult.family`)."""
+
+
+CLASSES = {"hallucinated": "#a8246c", "correct": "#0a6a7f", "unknown": "#c98a12"}
+"""Colours of the labels of tokens, by class; pages have the same hues."""
 
 
 def known(family: str) -> str:

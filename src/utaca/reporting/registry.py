@@ -136,6 +136,7 @@ class TableEntry:
     files: list[str]
     caption: str
     maker: str = POINTS
+    source: str = ""
     points: list[str] = field(default_factory=list)
     paper: str = ""
     kind: str = "table"
@@ -143,12 +144,20 @@ class TableEntry:
     role: str = ""
     columns: list[str] = field(default_factory=list)
     columns_here: dict[str, dict[str, Any]] = field(default_factory=dict)
+    best: list[str] = field(default_factory=list)
     notes: str = ""
+    fill: str = ""
 
     @property
     def module(self) -> str:
         """The module of the function that makes the table, below :mod:`utaca.reporting`."""
         return f"tables.{self.maker.partition('.')[0]}"
+
+    @property
+    def modules(self) -> list[str]:
+        """The modules, below :mod:`utaca.reporting`, of the functions that make and draw it."""
+        makers = [self.maker, self.source] if self.source else [self.maker]
+        return list(dict.fromkeys(f"tables.{maker.partition('.')[0]}" for maker in makers))
 
     @property
     def function(self) -> str:
@@ -210,7 +219,7 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     for name, fields in declarations.items():
         try:
             # These fields are written as words with spaces between.
-            lists = {key: fields[key].split() for key in ("files", "columns", "points") if key in fields}
+            lists = {key: fields[key].split() for key in ("files", "columns", "points", "best") if key in fields}
             entry = TableEntry(name=name, **fields | lists)
             wrong = _wrong(entry)
         except (AttributeError, TypeError) as error:
@@ -233,6 +242,11 @@ def _wrong(entry: TableEntry) -> str:
     for key, value, allowed in choices:
         if value not in allowed:
             return f"{key} {value!r}, which is none of {', '.join(allowed)}"
+    unknown = [column for column in entry.best if column.removeprefix("-") not in entry.names]
+    if unknown:
+        return f"best {unknown[0]}, which is none of its columns"
+    if entry.source and entry.kind != "figure":
+        return "a source, which only a figure may have"
     if entry.maker == POINTS and not entry.points:
         return "neither a maker nor points"
     return ""

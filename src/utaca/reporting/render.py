@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ _NUMBER = re.compile(r"[†<>≤≥]?\s?[-−+]?\d[\d.,]*(?:e[-+]?\d+)?\s?%?(?:\
 
 _LONG = 60
 """A column of a LaTeX table breaks its lines if a cell has more characters than this."""
+
+Cell = tuple[int, int]
+"""A cell of a table: the numbers of its row and of its column, from 0."""
 
 _LATEX = str.maketrans(data("names.yaml")["latex"])
 
@@ -59,6 +62,18 @@ def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
     return cell if has_interval or sd == MISSING else f"{cell} ± {sd}"
 
 
+def digits_of(widths: Iterable[float], most: int) -> int:
+    """Decimals of a column that its intervals can tell apart: two significant digits of their median half width.
+
+    ``widths`` are the half widths of the intervals, NaN where there is none. ``most`` is the largest result, and the
+    result if no interval has a width.
+    """
+    known = [width for width in widths if width > 0]
+    if not known:
+        return most
+    return min(most, max(0, 1 - math.floor(math.log10(np.median(known)))))
+
+
 def numeric(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[bool]:
     """Whether each column of a table of cells is numeric, and so aligned right.
 
@@ -80,28 +95,39 @@ def markdown(
     *,
     lead: str = "",
     whole: tuple[Sequence[str], Sequence[Sequence[str]], str] | None = None,
+    best: Collection[Cell] = (),
+    whole_best: Collection[Cell] = (),
 ) -> str:
     """Write a heading, ``lead``, a table and its caption as Markdown.
 
     Each line of ``lead`` and ``caption`` becomes a paragraph. ``whole`` has header, rows and notes of the same table
-    with all columns, which is shown folded; None if the table shows all columns.
+    with all columns, which is shown folded; None if the table shows all columns. The cells ``best`` of the table and
+    ``whole_best`` of the folded one are bold.
     """
-    blocks = [f"## {title}", *lead.splitlines(), grid(header, rows), *caption.splitlines()]
+    blocks = [f"## {title}", *lead.splitlines(), grid(header, rows, best), *caption.splitlines()]
     if whole is not None:
         whole_header, whole_rows, notes = whole
         summary = f"<details><summary>All {len(whole_header)} columns</summary>"
-        blocks += [summary, grid(whole_header, whole_rows), *notes.splitlines(), "</details>"]
+        blocks += [summary, grid(whole_header, whole_rows, whole_best), *notes.splitlines(), "</details>"]
     return "\n\n".join(blocks) + "\n"
 
 
-def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a header and rows of cells as a Markdown table; numeric columns are aligned right."""
+def grid(header: Sequence[str], rows: Sequence[Sequence[str]], best: Collection[Cell] = ()) -> str:
+    """Write a header and rows of cells as a Markdown table; numeric columns are aligned right, ``best`` cells bold."""
     rule = ["---:" if right else "---" for right in numeric(header, rows)]
     lines = []
-    for cells in (header, rule, *rows):
+    for cells in (header, rule, *_marked(rows, best, "**{}**")):
         escaped = [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
         lines.append(f"| {' | '.join(escaped)} |")
     return "\n".join(lines)
+
+
+def _marked(rows: Sequence[Sequence[str]], best: Collection[Cell], mark: str) -> list[list[str]]:
+    """Rows of cells in which the ``best`` ones are put into ``mark``, a format with one field."""
+    marked = [list(row) for row in rows]
+    for row, place in best:
+        marked[row][place] = mark.format(marked[row][place])
+    return marked
 
 
 def escape(text: str) -> str:
@@ -109,12 +135,21 @@ def escape(text: str) -> str:
     return text.translate(_LATEX).replace(r"K\_max", r"$K_{\max}$")
 
 
-def latex(name: str, caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a table as LaTeX's ``table*``, as wide as the text, with the label ``tab:{name}``.
+def latex(
+    name: str,
+    caption: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    best: Collection[Cell] = (),
+) -> str:
+    """Write a table as LaTeX's ``table*``, as wide as the text, with the label ``tab:{name}``; ``best`` cells are bold.
 
     It needs the LaTeX packages booktabs and graphicx.
     """
-    frame = pd.DataFrame(rows, columns=list(header)).map(escape).rename(columns=escape)
+    escaped = [[escape(cell) for cell in row] for row in rows]
+    # The braces of the mark are doubled, because it is a format.
+    cells = _marked(escaped, best, r"\textbf{{{}}}")
+    frame = pd.DataFrame(cells, columns=[escape(title) for title in header])
     formats = []
     for place, is_numeric in enumerate(numeric(header, rows)):
         is_long = any(len(row[place]) > _LONG for row in rows)

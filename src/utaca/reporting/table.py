@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib import import_module
@@ -146,7 +146,7 @@ class Table:
 
     ``frame`` has all figures, ``columns`` the columns that are shown, by name. ``lead`` stands above the table,
     ``caption`` and then ``run`` (on what was run) below it; ``notes`` stand below the table with all columns. Each line
-    of these texts is a paragraph.
+    of these texts is a paragraph. ``best`` has the rows with the best value of a column, by the column's name.
     """
 
     name: str
@@ -158,6 +158,7 @@ class Table:
     lead: str = ""
     run: str = ""
     notes: str = ""
+    best: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
@@ -173,8 +174,12 @@ class Table:
             cells = {column.show(row, column_name, config) for row in rows}
             # A table without rows keeps its columns, as a header.
             if not rows or cells - {"", render.MISSING}:
-                shown[column_name] = column
+                shown[column_name] = _with_digits(column, column_name, frame)
+        best = _best(entry, shown, frame)
         caption = _filled(entry.caption, words)
+        if best:
+            oracle = ", the oracle left out" if "agreement" in set(frame.get("family", ())) else ""
+            caption += f" Bold: the best value of a column{oracle}."
         if any(column_name.startswith("paper_") for column_name in shown):
             reader = words["reader"]
             compared = "same reader model, other data" if reader == config.reader.name else "other model and data"
@@ -185,7 +190,7 @@ class Table:
             parts = [run_in_words(config, entry.role), f"{words['n_documents']} documents", seeds]
             run = "; ".join([*parts, intervals_in_words(config)])
         notes = "\n".join(_filled(line, words) for line in entry.notes.splitlines())
-        return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), run, notes)
+        return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), run, notes, best)
 
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
         """The titles of the columns and the rows of cells, as texts, with or without folded columns."""
@@ -196,6 +201,11 @@ class Table:
             rows.append([column.show(row, name, self.config) for name, column in shown.items()])
         return titles, rows
 
+    def best_cells(self, *, folded: bool = True) -> list[render.Cell]:
+        """The cells, by row and column of :meth:`cells`, that have the best value of their column."""
+        shown = [name for name, column in self.columns.items() if folded or not column.folded]
+        return [(row, place) for place, name in enumerate(shown) for row in self.best.get(name, ())]
+
     def content(self) -> Content:
         """The table as pages show it."""
         titles, rows = self.cells()
@@ -203,7 +213,8 @@ class Table:
         columns = []
         for place, (name, column) in enumerate(self.columns.items()):
             is_paper = name.startswith("paper_")
-            columns.append(ShownColumn(column.title, column.meaning, numeric[place], column.folded, is_paper))
+            best = sorted(self.best.get(name, ()))
+            columns.append(ShownColumn(column.title, column.meaning, numeric[place], column.folded, is_paper, best))
         texts = (self.lead.splitlines(), self.caption.splitlines(), self.run, self.notes.splitlines())
         return Content(self.title, columns, rows, *texts)
 
@@ -213,7 +224,7 @@ class ShownColumn:
     """A column as pages show it.
 
     A ``numeric`` column is aligned right, a ``folded`` one is shown only among all columns, and a ``paper`` one has
-    figures of the paper.
+    figures of the paper. The rows ``best`` have the column's best value.
     """
 
     title: str
@@ -221,6 +232,7 @@ class ShownColumn:
     numeric: bool = False
     folded: bool = False
     paper: bool = False
+    best: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -241,11 +253,21 @@ class Content:
     @property
     def empty(self) -> bool:
         """Whether the run has no figure but 0 in the table; the first column and the paper's columns do not count."""
-        of_run = [place for place, column in enumerate(self.columns) if place and not column.paper]
-        cells: list[str] = []
-        for row in self.rows:
-            cells += [row[place] for place in of_run]
-        return not any(_NOT_ZERO.search(cell) for cell in cells)
+        return not any(self._has_figure(row, paper=False) for row in self.rows)
+
+    @property
+    def of_paper(self) -> list[int]:
+        """The numbers (from 0) of the rows that have figures of the paper and none of the run."""
+        numbers = []
+        for number, row in enumerate(self.rows):
+            if self._has_figure(row, paper=True) and not self._has_figure(row, paper=False):
+                numbers.append(number)
+        return numbers
+
+    def _has_figure(self, row: Sequence[str], *, paper: bool) -> bool:
+        """Whether a row has a figure but 0 in the paper's columns, or in the others but the first."""
+        cells = [row[place] for place, column in enumerate(self.columns) if place and column.paper == paper]
+        return any(_NOT_ZERO.search(cell) for cell in cells)
 
     def places(self, *, folded: bool) -> list[int]:
         """The numbers (from 0) of the columns that are shown, with or without the folded ones."""
@@ -268,6 +290,46 @@ def read_content(path: str | Path) -> Content:
             raise ValueError(error) from error
 
 
+def _with_digits(column: Column, name: str, frame: pd.DataFrame) -> Column:
+    """A column with as many decimals as its intervals, or else its standard deviations, can tell apart.
+
+    It has no more decimals than declared.
+    """
+    if column.digits is None or column.cell or not column.interval:
+        return column
+    widths = pd.Series(dtype=float)
+    if f"{name}_low" in frame:
+        widths = (frame[f"{name}_high"] - frame[f"{name}_low"]) / 2
+    elif f"{name}_sd" in frame:
+        widths = frame[f"{name}_sd"]
+    return replace(column, digits=render.digits_of(widths.astype(float), column.digits))
+
+
+def _best(entry: TableEntry, shown: Mapping[str, Column], frame: pd.DataFrame) -> dict[str, list[int]]:
+    """The rows with the best value of each column that the table declares so, by the column's name.
+
+    Values that look alike are equally good. Rows of the agreement oracle do not count, because it needs both passes for
+    every token. A column with fewer than two values has no best one.
+    """
+    frame = frame.reset_index(drop=True)
+    competes = frame["family"] != "agreement" if "family" in frame else pd.Series(True, index=frame.index)
+    rows = frame.to_dict("records")
+    result = {}
+    for declared in entry.best:
+        name = declared.removeprefix("-")
+        if name not in shown:
+            continue
+        values = frame[name].astype(float)[competes].dropna()
+        if len(values) < 2:
+            continue
+        best = values.idxmin() if declared != name else values.idxmax()
+        digits = shown[name].digits
+        assert digits is not None, f"{name} is declared as best, but has no decimals"
+        looks = render.number(values[best], digits)
+        result[name] = [place for place in values.index if render.number(rows[place][name], digits) == looks]
+    return result
+
+
 def _filled(text: str, words: Mapping[str, Any]) -> str:
     """Fill the fields in braces of a text with ``words``, and make a single line of it."""
     return " ".join(text.format(**words).split())
@@ -276,20 +338,29 @@ def _filled(text: str, words: Mapping[str, Any]) -> str:
 def make(name: str, inputs: Files, config: schema.Config, folder: str | Path) -> None:
     """Make a table or figure from ``inputs`` and write its files into ``folder``.
 
-    A figure is drawn from one table's CSV file, its only input.
+    A figure is drawn from the frame of its ``source``, or without one from a table's CSV file, its only input.
     """
     entry = ENTRIES[name]
-    function = getattr(import_module(f"{__package__}.{entry.module}"), entry.function)
+    function = _function(entry.maker)
     if entry.kind == "table":
         # A function that makes several tables is given the name of the table to make.
         names = [] if name == entry.function else [name]
         frame = function(inputs, config, *names)
         save(Table.of(name, frame, config), folder)
     else:
-        ((path,),) = inputs.values()
-        frame = read_frame(path)
+        if entry.source:
+            frame = _function(entry.source)(inputs, config)
+        else:
+            ((path,),) = inputs.values()
+            frame = read_frame(path)
         _write(Path(folder) / f"{name}.csv", _csv(frame))
         function(frame, folder, config)
+
+
+def _function(maker: str) -> Callable[..., Any]:
+    """The function that a declaration names as "module.function", of a module of ``tables``."""
+    module, _, function = maker.partition(".")
+    return getattr(import_module(f"{__package__}.tables.{module}"), function)
 
 
 def save(table: Table, folder: str | Path) -> list[Path]:
@@ -301,8 +372,17 @@ def save(table: Table, folder: str | Path) -> list[Path]:
     caption = "\n".join(filter(None, [table.caption, table.run]))
     texts = {
         "csv": _csv(table.frame),
-        "md": render.markdown(table.title, caption, header, rows, lead=table.lead, whole=whole),
-        "tex": render.latex(table.name, caption, header, rows),
+        "md": render.markdown(
+            table.title,
+            caption,
+            header,
+            rows,
+            lead=table.lead,
+            whole=whole,
+            best=table.best_cells(folded=False),
+            whole_best=table.best_cells(),
+        ),
+        "tex": render.latex(table.name, caption, header, rows, table.best_cells(folded=False)),
         "json": table.content().json(),
     }
     return [_write(Path(folder) / f"{table.name}.{extension}", text) for extension, text in texts.items()]
@@ -310,8 +390,9 @@ def save(table: Table, folder: str | Path) -> list[Path]:
 
 def read_frame(path: str | Path) -> pd.DataFrame:
     """Read a table's CSV file; empty cells of text columns become "". Raises :class:`UserError` if it is cut off."""
-    # pandas reads a column that is empty in every row as numbers; these two may be, and hold texts.
-    frame = pd.read_csv(StringIO(whole_text(path)), dtype={"note": object, "over": object})
+    # pandas reads a column that is empty in every row as numbers; these may be, and hold texts.
+    texts = dict.fromkeys(("note", "over", "policy", "variant"), object)
+    frame = pd.read_csv(StringIO(whole_text(path)), dtype=texts)
     return frame.fillna({column: "" for column in frame.select_dtypes(exclude=["number", "bool"])})
 
 

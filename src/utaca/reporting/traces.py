@@ -1,6 +1,6 @@
 """Make the trace viewer: one HTML file with the answers of a split, token by token, and what each step retrieved.
 
-An overview table above the answers shows where the operating points differ: CAS by attribute and by document. The
+A folded overview table above the answers shows where the operating points differ: CAS by attribute and by document. The
 template is ``traces.html``, filled by :mod:`utaca.pages`. The browser unpacks each document from a compressed string
 when the document is chosen; of the text, the string has only the blocks of memory that some step selected.
 
@@ -118,7 +118,20 @@ def page(
         names,
         packed,
         _overview_table(split, packed, first_steps),
+        _lead(split, config),
     )
+
+
+def _lead(split: _Split, config: schema.Config) -> str:
+    """The label of the point whose answer comes first: the config's main point, else the first one with a detector.
+
+    "" if the split has neither.
+    """
+    main = config.main_point.label if config.main_point else ""
+    if main in split.points:
+        return main
+    detected = [label for label, row in split.points.items() if of_answer(row).detector]
+    return detected[0] if detected else ""
 
 
 def _packed(
@@ -172,7 +185,7 @@ def _which_documents(n_shown: int, n_documents: int) -> str:
     if n_shown < n_documents:
         return (
             f"{n_shown} of {n_documents} documents, {order}: those with the largest differences, for the "
-            "page would grow too large with more. The others are in the table above alone."
+            "page would grow too large with more. The others are only in the table above."
         )
     return f"All {n_shown} documents, {order}."
 
@@ -198,7 +211,7 @@ def answer_page(
     split = _Split("answers", {name: document_row}, {label: answer}, {label: "answers"}, {(name, label): answer})
     packed = _pack(_document(split, name, {label: steps}, text, memory))
     names = {label: Named(label, "", of_answer(answer).family)}
-    return _page(title, about, split, names, {name: packed}, None)
+    return _page(title, about, split, names, {name: packed}, None, label)
 
 
 class Named(NamedTuple):
@@ -216,11 +229,12 @@ def _page(
     names: Mapping[str, Named],
     packed: Mapping[str, str],
     overview: Mapping[str, Any] | None,
+    lead: str,
 ) -> str:
     """Fill the template of the page; ``title`` is its heading, ``about`` the sentences below that.
 
     ``names`` are those of the points by label, ``packed`` the compressed documents by id, and ``overview`` the
-    overview table (:func:`_overview_table`), None for a page without one.
+    overview table (:func:`_overview_table`), None for a page without one. The answer of the point ``lead`` comes first.
     """
     points = [
         {
@@ -249,6 +263,7 @@ def _page(
         "colours": {family: palette.MARKS[family].color for family in families},
         "points": points,
         "where": overview,
+        "lead": lead,
         "labelled": bool(split.verdicts),
         "documents": documents,
     }

@@ -31,16 +31,16 @@ def what_is_synthetic(config: schema.Config) -> str:
         sentences.append(
             "The test documents' padding is synthetic prose that ships with the project, not natural text."
         )
-    # The writer's biographies are those of the test split alone, where they do not come from a file.
+    # The writer only writes biographies of the test split, if they do not come from a file.
     roles = ("labeller", "judge") if people_file else ("writer", "labeller", "judge")
     rules = [role for role in roles if getattr(config, role).kind == "reference"]
     if rules:
         sentences.append(
-            f"The built-in reference endpoint, rules and no language model, stands in as {' and '.join(rules)}."
+            f"The built-in reference endpoint (rules, no language model) stands in as {' and '.join(rules)}."
         )
     if config.reader.path.rstrip("/").endswith("data/readers/tiny"):
         sentences.append("The reader is a small model that ships with the project, trained on this task.")
-    sentences.append("The paper's figures stand beside as reference; they come from its own models and data.")
+    sentences.append("The paper's figures are shown for reference; they come from its own models and data.")
     if config.scale.name == _SMALLEST:
         sentences.append("Its sizes are the smallest that work: no figure of this run means anything.")
     return " ".join(sentences)
@@ -55,7 +55,7 @@ def tasks_in_words(config: schema.Config) -> str:
 
 def seeds_in_words(config: schema.Config) -> str:
     """The config's seed, and which seeds of detectors its points are decoded with."""
-    # Seeds of detectors count from 0, so that the largest tells how many there are.
+    # Seeds of detectors count from 0, so their number is the largest plus 1.
     number = max((point.seed + 1 for point in config.operating.values()), default=1)
     detector = f"{number} detector seeds" if number > 1 else "detector seed 0"
     return f"config seed {config.seed}, {detector}"
@@ -89,5 +89,5 @@ def reader_in_words(reader: schema.ReaderSettings) -> str:
 
 def intervals_in_words(config: schema.Config) -> str:
     """The end of a caption that says what the intervals in brackets are."""
-    what = f"documents, and seeds where a figure has several ({config.scale.bootstrap} resamples)"
+    what = f"documents, and seeds if a figure has several ({config.scale.bootstrap} resamples)"
     return f"brackets: {statistics.LEVEL:.0%} bootstrap over {what}."

@@ -69,17 +69,26 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
     ``p`` [n] is p_N, the probability of the uncertain class; ``label`` as in :func:`detection_metrics`. The ten bins
     have equal width and are (low, high]; the first bin also contains its lower end.
     """
+    n_tokens, mean_p, share_uncertain = calibration_bins(p, label)
+    # An empty bin has the gap NaN, which nansum leaves out.
+    gaps = np.abs(share_uncertain - mean_p)
+    return _ratio(float(np.nansum(gaps * n_tokens)), int(n_tokens.sum()))
+
+
+def calibration_bins(p: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The ten bins of :func:`calibration_error`: their tokens, their mean p_N and their share of uncertain tokens.
+
+    All three are [10]; an empty bin has the mean and the share NaN. The arguments are those of the error.
+    """
     labelled = label >= 0
     p = p[labelled].astype(np.float64)
     is_uncertain = label[labelled] != CORRECT
     bin_of_token = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)
-    n_tokens = np.bincount(bin_of_token, minlength=BINS)  # by bin, as all that follow
-    # An empty bin has the gap NaN, which nansum leaves out.
+    n_tokens = np.bincount(bin_of_token, minlength=BINS)
     with np.errstate(invalid="ignore"):
-        share_uncertain = np.bincount(bin_of_token, is_uncertain, minlength=BINS) / n_tokens
         mean_p = np.bincount(bin_of_token, p, minlength=BINS) / n_tokens
-        gaps = np.abs(share_uncertain - mean_p)
-    return _ratio(float(np.nansum(gaps * n_tokens)), int(n_tokens.sum()))
+        share_uncertain = np.bincount(bin_of_token, is_uncertain, minlength=BINS) / n_tokens
+    return n_tokens, mean_p, share_uncertain
 
 
 def youden(score: np.ndarray, label: np.ndarray) -> float:
@@ -96,7 +105,7 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     if not n_uncertain or not n_correct:
         lack = "uncertain" if not n_uncertain else "correct"
         raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
-    value, hits, false_alarms = _curve(score[labelled].astype(np.float64), is_uncertain)
+    value, hits, false_alarms = threshold_curve(score[labelled].astype(np.float64), is_uncertain)
     if len(value) == 1:
         raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
     # Youden's J (recall of N minus false alarm rate) times both class counts: integers, so that ties are exact. The
@@ -112,7 +121,7 @@ def _ratio(part: float, whole: int) -> float:
     return part / whole if whole else float("nan")
 
 
-def _curve(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def threshold_curve(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct values [m] of ``score`` [n], descending, and what each would flag as a threshold.
 
     That is the number of uncertain tokens (hits) and of correct ones (false alarms), int64 [m], with a score at least
@@ -136,7 +145,7 @@ def _areas(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[float, float]:
     n_correct = len(is_uncertain) - n_uncertain
     if not n_uncertain:
         return float("nan"), float("nan")
-    _, hits, false_alarms = _curve(score, is_uncertain)
+    _, hits, false_alarms = threshold_curve(score, is_uncertain)
     new_hits = np.diff(hits, prepend=0)
     auprc = float((new_hits * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:

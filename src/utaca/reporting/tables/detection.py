@@ -139,19 +139,23 @@ def detection_budgets(files: Files, config: schema.Config) -> pd.DataFrame:
     data = loaded(files)
     name = config.detector
     draws = Draws.of(len(data.documents), config, "detection")
+    rows = []
+    for budget_in_words, mask in budget_masks(data, config).items():
+        metrics = measured(data, name, draws, mask)
+        rows.append({"budget": budget_in_words} | _row(data, name, metrics, draws, mask))
+    return framed(rows, len(data.documents), data.seeds, main=title(name))
+
+
+def budget_masks(data: Detections, config: schema.Config) -> dict[str, np.ndarray]:
+    """Which tokens [n] were decoded under each budget, by the budget in words, and at last all of them."""
     # A trajectory whose budgets sink and rise has the largest of them as its budget; it is called by its path, as in
     # "K_max=4, Sub.1".
     path_names = {path.budget: str(path) for path in config.scale.test.paths}
-    # Which tokens are of each budget, by the budget in words.
     masks = {}
     for budget in np.unique(data.budget).tolist():
         masks[path_names.get(budget, f"K={budget}")] = data.budget == budget
     masks["all"] = np.ones(len(data.budget), bool)
-    rows = []
-    for budget_in_words, mask in masks.items():
-        metrics = measured(data, name, draws, mask)
-        rows.append({"budget": budget_in_words} | _row(data, name, metrics, draws, mask))
-    return framed(rows, len(data.documents), data.seeds, main=title(name))
+    return masks
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -245,7 +249,7 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
         return ""
     point = next(iter(decoded.values()))
     setting = f"K_max={point.budget}, {point.policy.capitalize()}"
-    return f"mTokens and CAS: as the trigger of {setting}, where it was run as one."
+    return f"mTokens and CAS are those of {setting} with the row's detector as its trigger, if the run decodes it so."
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:

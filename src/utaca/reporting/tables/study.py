@@ -30,7 +30,7 @@ CORRECT = 0.5
 RIGHT, WRONG, UNLIKE = 0.9, 0.1, 0.5
 """A value is right from a CAS of ``RIGHT``, wrong up to a CAS of ``WRONG``, and in another form than the reference if
 its string match is below ``UNLIKE``."""
-CASES = {"form": "Right in another form", "wrong": "Wrong values"}
+CASES = {"form": "Right in a different form", "wrong": "Wrong values"}
 
 
 @dataclass(frozen=True)

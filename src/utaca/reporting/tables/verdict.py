@@ -35,7 +35,7 @@ from utaca.reporting.statistics import NAN, Draws, Resampled, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
 
-Outcome = Literal["does better than", "does worse than", "is not told apart from"]
+Outcome = Literal["does better than", "does worse than", "shows no clear difference from"]
 Claim = Literal["primary", "secondary", "exploratory"]
 """What the plan claims of a comparison; rows are in this order."""
 FEW = 10
@@ -65,7 +65,7 @@ def outcome(value: float, low: float, high: float, n_documents: int) -> Outcome:
         low = high = value
     if low > 0:
         return "does better than"
-    return "does worse than" if high < 0 else "is not told apart from"
+    return "does worse than" if high < 0 else "shows no clear difference from"
 
 
 def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
@@ -80,7 +80,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
         comparison = _Comparison(curve, config)
         groups = comparison.groups(points)
         pairs = comparison.pairs(points)
-        # A plan names the comparisons that it wants, controls among them.
+        # A plan names its comparisons, controls among them.
         controlled = [] if config.plan.primary else comparison.controlled(points)
     rows: list[Row] = []
     for group in [*groups, pairs, controlled]:
@@ -206,7 +206,7 @@ class _Comparison:
             second = by_identity.get(self._identity(planned.over))
             if first is None or second is None:
                 label = planned.label if first is None else planned.over
-                raise UserError(f"the plan compares {label}, of which there are no answers; decode them again")
+                raise UserError(f"the plan compares {label}, but it has no answers; decode it again")
             over = name_in_words(second, self.config)
             row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
             row["name"] = f"{row['name']} over {over}"
@@ -307,10 +307,10 @@ class _Comparison:
         high = int(fixed_tokens.argmax())
         if tokens * BEYOND < fixed_tokens[low]:
             setting = self.curve.points[low].setting
-            return f"held against InfLLM {setting}, which selects more ({fixed_tokens[low]:.0f})"
+            return f"compared with InfLLM {setting}, which selects more ({fixed_tokens[low]:.0f})"
         if tokens > fixed_tokens[high] * BEYOND:
             setting = self.curve.points[high].setting
-            return f"held against InfLLM {setting}, which selects fewer ({fixed_tokens[high]:.0f})"
+            return f"compared with InfLLM {setting}, which selects fewer ({fixed_tokens[high]:.0f})"
         return ""
 
 
@@ -337,10 +337,10 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
         result += " by its accepted passes only"
     documents = f"{n_documents} documents" if n_documents > 1 else f"{n_documents} document"
     if n_documents < FEW:
-        documents += ", too few to tell more"
-    where = "at equal tokens" if row["meets"] else "at the nearest of InfLLM's tokens, for none are equal"
+        documents += ", too few for a firm result"
+    where = "at equal tokens" if row["meets"] else "at InfLLM's nearest number of tokens, as it has no equal one"
     if row["n_points"] > 1:
-        where += f", on average over {row['n_points']} points"
+        where += f", on average over {row['n_points']} settings"
     gained = _in_points(row, "gain_pct")
     of_all = _in_points(row, "gain_all_pct")
     return f"{result} on {documents}: {where}, {measure} differs by {gained}; with all passes counted, by {of_all}."
@@ -352,10 +352,10 @@ def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
 
 
 def _in_points(row: Row, column: str) -> str:
-    """The difference in a row's ``column`` with its interval, in words, as in "+1.2 points [0.3, 2.1]"."""
+    """The difference in a row's ``column`` with its interval, in words, as in "+1.2 percentage points [0.3, 2.1]"."""
     low = row[f"{column}_low"]
     high = row[f"{column}_high"]
     # A small negative difference rounds to "-0.0".
     difference = f"{row[column]:+.1f}".replace("-0.0", "+0.0")
     limits = ", without an interval" if isnan(low) else f" [{low:.1f}, {high:.1f}]"
-    return f"{difference} points{limits}"
+    return f"{difference} percentage points{limits}"
