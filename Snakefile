@@ -126,8 +126,15 @@ if COMMAND.dryrun:
     atexit.register(print, preflight.NOT_IN_A_DRY_RUN, file=sys.stderr, flush=True)
 
 
-onsuccess:
-    whole = any(job.rule.name == "report" for job in workflow.dag.jobs)
-    # The very last line of the run.
+def say_where(whole: bool) -> None:
+    """Make the place of the files the very last line of the command; ``whole``: it made, or asked for, the report."""
     if last := LAST_LINE if whole else targets.where(COMMAND.targets):
         atexit.register(print, last, file=sys.stderr, flush=True)
+
+
+onsuccess:
+    say_where(any(job.rule.name == "report" for job in workflow.dag.jobs))
+
+
+if not COMMAND.dryrun:
+    command.when_nothing_is_to_do(lambda: say_where({*COMMAND.targets} <= {"tables", "results/tables"}))
