@@ -27,7 +27,8 @@ def triggers(context: typer.Context) -> Completions:
     """The triggers of the reader that was typed before, or the detectors of every reader if none was."""
     reader = str(context.params.get("reader") or "*")
     shipped = {path.name for path in (root() / "data" / "detectors").glob(f"{reader}/*/") if path.is_dir()}
-    return [*((name, words.detector(name)) for name in sorted(shipped)), *words.TRIGGERS.items()]
+    known = [*map(words.detector, sorted(shipped)), *words.TRIGGERS]
+    return [(trigger.example, trigger.does) for trigger in known]
 
 
 def targets() -> Completions:
