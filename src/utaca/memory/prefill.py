@@ -60,7 +60,7 @@ def prefill(
 
 
 _PROBE = 64
-"""Tokens that :func:`seconds_to_read` reads: enough for a rate, and few beside a chunk."""
+"""Tokens that :func:`seconds_to_read` reads: enough for a rate, and few compared with a chunk."""
 
 
 @in_turn
