@@ -52,13 +52,12 @@ def ask(
     disable_progress_bar()
     reader = utaca.load_reader(name)
     choice = choose(reader, **wanted)
-    if choice.note:
-        tell(choice.note)
-    if note := _note_on(question, reader):
-        tell(note)
+    saved = None if cache is None else opened(cache, cache_size)
+    for note in (choice.note, _note_on(question, reader)):
+        if note:
+            tell(note)
     tokens = reader.document(text)
     budget = choice.options["budget"]
-    saved = None if cache is None else opened(cache, cache_size)
     if saved is None or not saved.holds(reader, tokens, budget):
         tell(f"Reading {len(tokens):,} tokens takes {about(seconds_to_read(reader, tokens, budget))}.")
     started = time.perf_counter()
