@@ -122,6 +122,7 @@ def test_controls_are_labelled_and_explained(page: Browser) -> None:
     assert page.run(f"{described}.filter((id) => !document.getElementById(id))") == []
     names = page.run("[...document.getElementById('trigger').options].map((option) => option.value)")
     assert names == ["needed_chained", "utaca", "margin", "agreement", "every", "never"]
+    assert page.run("document.getElementById('trigger').value") == "margin", "a server under a fixed budget"
     for name, number, words in (
         ("needed_chained", None, "a small network, trained for this reader"),
         ("margin", "Least lead, in logits", "nearly as likely"),
