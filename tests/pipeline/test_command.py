@@ -253,7 +253,7 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("a.bin", b"a\0b", "is a binary file"),
         ("a.html", b"<meta charset=klingon>\xe9", "is neither PDF nor text in UTF-8"),
         ("a.txt", b" \n", "holds no text"),
-        ("a.pdf", pdf(""), "which may be a scan: recognise its text first"),
+        ("a.pdf", pdf(""), "if it is a scan, run OCR on it first"),
         ("a.pdf", b"%PDF-1.4 nothing", "is a PDF that cannot be read"),
         ("a.pdf", locked(), "is locked by a password"),
         ("- --document -", None, "standard input is read once"),

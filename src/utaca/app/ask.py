@@ -269,8 +269,10 @@ def _in_words(generation: Generation, choice: Choice) -> str:
         if generation.finish == "length"
         else ""
     )
-    return (
-        f"{count} tokens in {generation.seconds:.1f} s; {generation.mean_selected_tokens:.0f} tokens of the document "
-        f"selected on average, at most {choice.options['budget'] * size}{fixed}; {generation.rollbacks} rolled back."
-        f"{cut}"
+    selected = (
+        f"{generation.mean_selected_tokens:.0f} tokens of the document selected on average, at most "
+        f"{choice.options['budget'] * size}{fixed}"
+        if generation.mean_selected_tokens
+        else "the whole document fits into the reader's window, so none of it was selected"
     )
+    return f"{count} tokens in {generation.seconds:.1f} s; {selected}; {generation.rollbacks} rolled back.{cut}"

@@ -111,7 +111,7 @@ def _text_of(content: bytes, path: str, name: str, left_out: list[str]) -> str:
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        advice = "which may be a scan: recognise its text first (OCR)" if is_pdf else "give another"
+        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another"
         # What the advice does not say already.
         phrases = [phrase for phrase in left_out if "OCR" not in phrase]
         why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
