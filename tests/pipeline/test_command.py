@@ -352,14 +352,14 @@ def test_help_is_a_screen_and_composing_a_config_light() -> None:
     assert typed("--version").stdout == "utaca 0.1.0\n"
 
 
-def completed(*words: str) -> list[str]:
+def completed(*words: str, folder: Path = ROOT) -> list[str]:
     """What bash is offered after these words, the last of which is not complete."""
     variables = {"COMP_WORDS": " ".join(["utaca", *words]), "COMP_CWORD": str(len(words))}
-    done = call(ROOT, sys.executable, "-m", "utaca", _UTACA_COMPLETE="complete_bash", **variables)
+    done = call(folder, sys.executable, "-m", "utaca", _UTACA_COMPLETE="complete_bash", **variables)
     return done.stdout.splitlines()
 
 
-def test_names_are_completed() -> None:
+def test_names_are_completed(tmp_path: Path) -> None:
     assert completed("ask", "--reader", "qwen25") == ["qwen25_coder_0_5b", "qwen25_coder_1_5b"]
     assert completed("fetch", "ti") == completed("serve", "--reader", "ti") == ["tiny"]
     triggers = ["needed_chained", "utaca", "margin", "agreement", "every.4", "never"]
@@ -367,8 +367,11 @@ def test_names_are_completed() -> None:
     assert completed("ask", "--trigger", "two") == ["two_way"], "without a reader, the detectors of all"
     for stage in STAGES:
         assert stage.name in completed("tables", stage.name[:3])
-    made = completed("tables", "--cores", "2", "results/quick/tables/main")
-    assert all(path.startswith("results/quick/tables/main") for path in made)
+    table = ["results/quick/tables/detection.md"]
+    assert completed("tables", "--cores", "2", "results/quick/tables/detection.m", folder=tmp_path) == table
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "results" / "mine" / "run.yaml").touch()
+    assert completed("tables", "results/mine/figures/curves.p", folder=tmp_path) == ["results/mine/figures/curves.png"]
 
 
 def test_an_interrupt_and_a_broken_pipe_end_quietly(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
         "drafts": choice.options["drafts"],
+        "draft_budget": 0,
         "detector": "",
         "seed": None,
         "question": question,

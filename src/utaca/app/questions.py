@@ -24,12 +24,13 @@ class Example:
     question: str
 
 
-def understands(reader: ReaderSettings) -> str:
-    """A sentence on the questions that a reader understands, for its users."""
+def understands(reader: ReaderSettings, subject: str = "") -> str:
+    """A sentence on the questions that a reader understands; it begins with ``subject``, or with the reader's name."""
+    subject = subject or f"Reader {reader.name}"
     if reader.prompt == ONE_FORM:
         example = question(_ATTRIBUTES, "NAME", ONE_FORM)
-        return f'Reader {reader.name} understands only questions such as "{example}"'
-    return f"Reader {reader.name} understands any question."
+        return f'{subject} understands only questions such as "{example}"'
+    return f"{subject} understands any question."
 
 
 def is_understood(reader: ReaderSettings, text: str) -> bool:

@@ -100,7 +100,7 @@ class Server(uvicorn.Server):
             offered.insert(0, words.detector(trigger))
         return {
             "model": self.settings.name,
-            "about": understands(reader.settings),
+            "about": understands(reader.settings, "It"),
             "note": self.choice.note,
             "example": asdict(example(reader.settings)),
             "budget": self.choice.options["budget"],
