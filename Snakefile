@@ -126,8 +126,12 @@ if COMMAND.dryrun:
     atexit.register(print, preflight.NOT_IN_A_DRY_RUN, file=sys.stderr, flush=True)
 
 
+# The very last line says where the files are.
 onsuccess:
     whole = any(job.rule.name == "report" for job in workflow.dag.jobs)
-    # The very last line of the run.
-    if last := LAST_LINE if whole else targets.where(COMMAND.targets):
-        atexit.register(print, last, file=sys.stderr, flush=True)
+    targets.say_where(COMMAND.targets, LAST_LINE if whole else "")
+
+
+if not COMMAND.dryrun:
+    whole_run = {*COMMAND.targets} <= {"tables", "results/tables"}
+    command.when_nothing_is_to_do(lambda: targets.say_where(COMMAND.targets, LAST_LINE if whole_run else ""))

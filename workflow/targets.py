@@ -1,8 +1,10 @@
 """Check the targets of a command: stages, files and tables; any other target is refused."""
 
+import atexit
 import difflib
 import os
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
@@ -81,6 +83,11 @@ class Targets:
             saved = f"results/{run}/run.yaml"
             add = f"add --configfile {saved}" if Path(saved).is_file() else "correct one of them (--config run=NAME)"
             raise UserError(f"{target} belongs to run {run}, but the config is that of run {own_run}; {add}")
+
+    def say_where(self, targets: Sequence[str], of_run: str = "") -> None:
+        """Have the command end with a line on where its files are: ``of_run``, or :meth:`where` the targets are."""
+        if line := of_run or self.where(targets):
+            atexit.register(print, line, file=sys.stderr, flush=True)
 
     def where(self, targets: Sequence[str]) -> str:
         """A sentence on where the files of the targets are; "" if none of them exists."""

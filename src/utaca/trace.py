@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from utaca.errors import UserError
 
 
-@dataclass
+@dataclass(repr=False)
 class Token:
     """A generated token, with the results of the pass that it was read from.
 
@@ -49,6 +50,11 @@ class Token:
     intervened: bool = False
     text: str = ""
     rows: int = 1
+
+    def __repr__(self) -> str:
+        """The token in a few words; its vectors would fill the screen."""
+        again = ", rolled_back=True" if self.rolled_back else ""
+        return f"Token({self.text!r}, k={self.k}, margin={self.margin:.2f}{again})"
 
     @property
     def rolled_back(self) -> bool:
@@ -91,7 +97,15 @@ class Rejected:
     attended: float
 
 
-@dataclass
+FINISHES = {
+    "eos": "the model ended the answer",
+    "length": "cut at max_new_tokens",
+    "sentences": "ended after the sentences asked for",
+}
+"""What each ``finish`` of a :class:`Generation` means."""
+
+
+@dataclass(repr=False)
 class Generation:
     """An answer: its tokens in order, the end token included.
 
@@ -107,6 +121,38 @@ class Generation:
     seconds: float = 0.0
     passes: int = 0
     rejected: list[Rejected] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """The answer and its sums in a line; its trace is thousands of characters."""
+        sums = ", ".join(f"{name}={value!r}" for name, value in self._sums().items())
+        return f"Generation({self.text!r}, {sums})"
+
+    def __str__(self) -> str:
+        """The answer's text, and a line of its sums."""
+        return f"{self.text}\n[{self._in_words()}]"
+
+    def _repr_html_(self) -> str:
+        """As :meth:`__str__`, for a cell of a notebook."""
+        text = html.escape(self.text)
+        return f'<p style="white-space: pre-wrap">{text}</p><p><small>{html.escape(self._in_words())}</small></p>'
+
+    def _sums(self) -> dict[str, int | float | str]:
+        """The sums that describe an answer in short, by name."""
+        return {
+            "tokens": len(self.trace),
+            "mean_selected_tokens": round(self.mean_selected_tokens, 1),
+            "rollbacks": self.rollbacks,
+            "finish": self.finish,
+        }
+
+    def _in_words(self) -> str:
+        """The sums as a text."""
+        sums = self._sums()
+        finish = FINISHES.get(self.finish, self.finish or "not finished")
+        return (
+            f"{sums['tokens']} tokens; {sums['mean_selected_tokens']} tokens of the document selected on average; "
+            f"{sums['rollbacks']} rolled back; {finish}"
+        )
 
     def reject_last(self) -> None:
         """Take the last token back; its passes are counted as rejected rows."""

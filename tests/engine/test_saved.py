@@ -1,5 +1,6 @@
 """Documents that are saved in files are those that were read, bit for bit."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,6 +14,7 @@ from test_trajectories import asked, decoded, documents
 from utaca.decoding.loop import generate
 from utaca.generation.trajectories import trajectories
 from utaca.memory import prefill, saved
+from utaca.memory.prefill import seconds_to_read
 from utaca.memory.saved import SavedDocuments
 from utaca.records.journal import Journal
 from utaca.settings.schema import TrajectorySettings
@@ -35,7 +37,9 @@ def test_a_saved_document_is_the_one_that_was_read(
     reader = make_reader(memory=replace(SETTINGS, storage=storage, representatives=representatives))
     reader.model.to(dtype)
     tokens = some_tokens(length)
+    assert not SavedDocuments(tmp_path).holds(reader, tokens)
     first, seconds, found = SavedDocuments(tmp_path).read(reader, tokens)
+    assert SavedDocuments(tmp_path).holds(reader, tokens)
     again, told, again_found = SavedDocuments(tmp_path).read(reader, tokens)
     assert (found, again_found) == (False, True)
     assert read.call_count == 1
@@ -46,6 +50,15 @@ def test_a_saved_document_is_the_one_that_was_read(
     assert places[0] == places[1], "the size of a large document is known without a copy of it"
     answers = [generate(memory, "Who?", budget=3, max_new_tokens=8) for memory in (first, again)]
     assert torch.equal(*(torch.stack([t.embeddings["attention"] for t in answer.trace]) for answer in answers))
+
+
+def test_the_time_of_reading_is_that_of_its_first_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first of two readings takes 5 s, and counts for nothing.
+    clock = iter([0.0, 5.0, 10.0, 12.0])
+    monkeypatch.setattr(sys.modules["utaca.memory.prefill"], "perf_counter", lambda: next(clock))
+    assert seconds_to_read(make_reader(), some_tokens(640)) == pytest.approx(20.0)
+    clock = iter([0.0, 0.0, 0.0, 1.0])
+    assert seconds_to_read(make_reader(), some_tokens(10)) == pytest.approx(1.0)
 
 
 def test_another_text_reader_or_setting_is_another_document(tmp_path: Path, read: Mock) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from utaca.judging.rules import tasks
 from utaca.memory import saved
 from utaca.readers.load import Reader
 from utaca.settings.schema import EndpointSettings
+from utaca.stages import STAGES
 
 ANSWER = "The birth date of Emma Thompson is May 3, 1959. The university of Emma Thompson is Harvard University."
 
@@ -159,9 +161,13 @@ def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -
     assert done.stdout == f"{ANSWER}\n"
     assert "rolled back" in done.stderr
     assert "reading: 100%" in done.stderr
+    assert re.search(r"^Reading \d,?\d+ tokens takes about (a second|\d+ s)\.$", done.stderr, re.MULTILINE)
+    assert done.stderr.startswith('Reader tiny understands only questions such as "Summarize the birth date and job ')
+    assert "expect a wrong answer" not in done.stderr
     again = ask("--trigger", "never", "--document", "-", stdin=DOCUMENT)
     assert again.stdout == f"{ANSWER}\n"
     assert "Read before" in again.stderr, "the same text in another file"
+    assert "Reading" not in again.stderr
     assert "a fixed budget" in again.stderr
 
 
@@ -178,6 +184,36 @@ def test_lines_of_json_are_the_tokens_of_generate(prepared: Path, memory: Any, t
     assert options.items() <= totals.items()
     assert totals["finish"] == "eos"
     assert json.loads(ask("--json", "--max-new-tokens", "2").stdout.splitlines()[-1])["finish"] == "length"
+
+
+def test_a_cut_answer_and_a_question_of_another_form_are_named(prepared: Path) -> None:
+    done = typed("ask", "--reader", "tiny", "--document", "document.txt", "--max-new-tokens", "3", "Who is she?")
+    assert "The answer was cut off at its limit of 3 tokens; allow more with --max-new-tokens." in done.stderr
+    note = "Yours has another form: expect a wrong answer. 'utaca fetch' lists other readers."
+    assert note in done.stderr.partition("Reading")[0], "before the document is read"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "a second"), (3.4, "3 s"), (33.0, "35 s"), (89.0, "90 s"), (200.0, "3 min"), (9000.0, "2.5 h")],
+)
+def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, words: str) -> None:
+    assert asking.about(seconds) == f"about {words}"
+
+
+def test_an_answer_prints_in_short(memory: Any, tiny: Reader) -> None:
+    answer = utaca.generate(memory, QUESTION, budget=8, max_new_tokens=4)
+    selected = round(answer.mean_selected_tokens, 1)
+    sums = f"4 tokens; {selected} tokens of the document selected on average; 0 rolled back; cut at max_new_tokens"
+    assert str(answer) == f"{answer.text}\n[{sums}]"
+    ends = f"tokens=4, mean_selected_tokens={selected}, rollbacks=0, finish='length'"
+    assert repr(answer) == f"Generation({answer.text!r}, {ends})"
+    answer.trace[0].text = "<b>&"
+    assert "&lt;b&gt;&amp;" in answer._repr_html_()
+    assert sums in answer._repr_html_()
+    assert repr(tiny) == "Reader('tiny', float32, on cpu)"
+    for shown in (repr(answer.trace[0]), repr(memory)):
+        assert len(shown) < 100
 
 
 class Terminal(io.StringIO):
@@ -217,7 +253,7 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("a.bin", b"a\0b", "is a binary file"),
         ("a.html", b"<meta charset=klingon>\xe9", "is neither PDF nor text in UTF-8"),
         ("a.txt", b" \n", "holds no text"),
-        ("a.pdf", pdf(""), "which may be a scan: recognise its text first"),
+        ("a.pdf", pdf(""), "if it is a scan, run OCR on it first"),
         ("a.pdf", b"%PDF-1.4 nothing", "is a PDF that cannot be read"),
         ("a.pdf", locked(), "is locked by a password"),
         ("- --document -", None, "standard input is read once"),
@@ -316,6 +352,28 @@ def test_help_is_a_screen_and_composing_a_config_light() -> None:
     assert typed("--version").stdout == "utaca 0.1.0\n"
 
 
+def completed(*words: str, folder: Path = ROOT) -> list[str]:
+    """What bash is offered after these words, the last of which is not complete."""
+    variables = {"COMP_WORDS": " ".join(["utaca", *words]), "COMP_CWORD": str(len(words))}
+    done = call(folder, sys.executable, "-m", "utaca", _UTACA_COMPLETE="complete_bash", **variables)
+    return done.stdout.splitlines()
+
+
+def test_names_are_completed(tmp_path: Path) -> None:
+    assert completed("ask", "--reader", "qwen25") == ["qwen25_coder_0_5b", "qwen25_coder_1_5b"]
+    assert completed("fetch", "ti") == completed("serve", "--reader", "ti") == ["tiny"]
+    triggers = ["needed_chained", "utaca", "margin", "agreement", "every.4", "never"]
+    assert completed("ask", "--reader", "tiny", "--trigger", "") == triggers
+    assert completed("ask", "--trigger", "two") == ["two_way"], "without a reader, the detectors of all"
+    for stage in STAGES:
+        assert stage.name in completed("tables", stage.name[:3])
+    table = ["results/quick/tables/detection.md"]
+    assert completed("tables", "--cores", "2", "results/quick/tables/detection.m", folder=tmp_path) == table
+    (tmp_path / "results" / "mine").mkdir(parents=True)
+    (tmp_path / "results" / "mine" / "run.yaml").touch()
+    assert completed("tables", "results/mine/figures/curves.p", folder=tmp_path) == ["results/mine/figures/curves.png"]
+
+
 def test_an_interrupt_and_a_broken_pipe_end_quietly(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "read", Mock(side_effect=KeyboardInterrupt))
     done = ask()
@@ -412,6 +470,9 @@ def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.Monke
     for words, cores in (("--config seed=3", ["--cores", "all"]), ("-j1", []), ("--cores 2", [])):
         assert typed("tables", *words.split()).exit_code == 0
         assert commands[-1][2:] == ["results/tables", *cores, *words.split()]
+    typed("tables", "results/quick/tables/test.md", "--config", "seed=3")
+    one = ["--cores", "all", "results/quick/tables/test.md", "--config", "seed=3"]
+    assert commands.pop()[2:] == one, "only the target that is named"
     for words, said in {
         "--configfile none.yaml": "the config file none.yaml cannot be read (No such file or directory)",
         "-n --config scale=smoke results/x": "results/x is taken for an entry of --config, which takes all words",

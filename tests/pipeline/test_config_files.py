@@ -138,6 +138,18 @@ def test_a_terminal_without_a_size_shows_a_bar(monkeypatch: pytest.MonkeyPatch) 
     assert "3/3" in shown.getvalue()
 
 
+def test_a_bar_has_the_name_of_its_job(tmp_path: Path) -> None:
+    for log, label in (
+        ("decode_trajectories/train-0.log", "answers train-0: 100%"),
+        ("label/reference/test-1.log", "answers test-1: 100%"),
+        ("pad.log", "answers: 100%"),  # the rule has one job
+    ):
+        path = tmp_path / "logs" / "quick" / log
+        with stage_log(path):
+            list(progress(range(3), desc="answers"))
+        assert label in path.read_text(encoding="utf-8")
+
+
 def test_a_stage_keeps_the_handler_that_was_there(tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with stage_log(tmp_path / "stage.log"):

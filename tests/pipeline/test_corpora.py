@@ -110,7 +110,7 @@ def test_a_folder_with_what_cannot_be_read_is_refused(tmp_path: Path, monkeypatc
     (tmp_path / "one.txt").write_text(PROSE)
     (tmp_path / "private").mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: "private" not in path)
-    with pytest.raises(UserError, match=r"cannot be read: .*private; mend its permissions"):
+    with pytest.raises(UserError, match=r"cannot be read: .*private; correct its permissions"):
         folder.articles(tmp_path)
 
 

@@ -402,7 +402,7 @@ class Made(PdfWriter):
         return made.getvalue()
 
 
-OCR = "; if they are scans, recognise their text first (OCR)."
+OCR = "; if they are scans, run OCR on them first."
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ def test_a_number_that_is_refused_is_told_in_the_servers_words(store: Path) -> N
     with serving(refusing("max_tokens", body=error(words))) as s:
         with pytest.raises(UserError, match=r"judge: .* HTTP 400 \(") as checked:
             check(endpoint(s), "judge")
-        with pytest.raises(UserError, match=r"1 of 8 requests .*\(1 http 400\).*; mend that and run again") as stopped:
+        with pytest.raises(
+            UserError, match=r"1 of 8 requests .*\(1 http 400\).*; correct that and run again"
+        ) as stopped:
             ask_items(s, store, max_failed=0.0, concurrency=1)
         assert all(words[:100] in str(raised.value) for raised in (checked, stopped))
 

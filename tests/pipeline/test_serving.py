@@ -1,4 +1,4 @@
-"""``utaca serve``: the OpenAI protocol over a reader, its errors, what is reused, and its page in a browser."""
+"""``utaca serve``: the OpenAI protocol over a reader, its errors, and what is reused."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from typing import Any
 
 import openai
 import pytest
-from browser import CHROMIUM, Browser
 from serving import DOCUMENT, QUESTION, SEA, begin, chat, choice, get, post, serving, text_of, wait
 from small import make_reader
 
@@ -276,36 +275,7 @@ def test_answers_that_cannot_end_or_begin_are_told(tiny: Reader, monkeypatch: py
         assert 'status="200"' not in get(broken, "/metrics")[1]
 
 
-# Its page, and clients that misbehave
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-def test_the_page_asks_and_shows_blocks(server: Server, tmp_path: Path) -> None:
-    with Browser(tmp_path, patience=120) as browser:
-        browser.call("Page.navigate", url=server.address)
-        browser.wait(lambda: browser.run("document.readyState === 'complete' && !!document.getElementById('ask')"))
-        smiling = "\U0001f600" * 3 + DOCUMENT
-        browser.run(f"document.getElementById('text').value = {json.dumps(smiling)}")
-        browser.run(f"document.getElementById('question').value = {json.dumps(QUESTION)}")
-        browser.run("document.getElementById('trigger').value = 'every.3'")
-        browser.run("document.getElementById('ask').click()")
-        browser.wait(lambda: browser.text("#state") == "Done.")
-        assert all("Harvard University" in browser.text(answer) for answer in ("#a0", "#a1"))
-        assert browser.run("document.querySelectorAll('#a0 .back').length") > 0
-        assert browser.text("#shown") == smiling
-        places = browser.run("Object.entries(answers[1].places).map(([block, place]) => [`block ${block}`, ...place])")
-        marks = dict(browser.run("[...document.querySelectorAll('#shown mark')].map((m) => [m.title, m.textContent])"))
-        assert all(marks[block] == smiling[start:end] for block, _, start, end in places)
-        browser.run("document.querySelector('#a1 button').focus()")
-        browser.press("ArrowRight")
-        assert browser.run("document.activeElement === document.querySelectorAll('#a1 button')[1]")
-        assert browser.run("document.querySelectorAll('#shown mark.now').length") > 0
-        browser.view(360, 640, dark=True)
-        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-        assert browser.complaints == []
-        assert {request.split("/")[2] for request in browser.requests if request.startswith("http")} == {
-            server.address.removeprefix("http://")
-        }
+# Clients that misbehave
 
 
 def resident() -> int:

@@ -109,7 +109,7 @@ scale: {validation: {paths: [{budget: 8, policy: sub.2}, {budget: 8, policy: set
 {trajectories: {expanded: 7}, scale: {train: {paths: [{budget: 8, policy: sub.2}]}}}
     => trajectories.expanded is 7 but must be at least the K_max of paths, which go up to 8.
 {trajectories: {expanded: 3}} => trajectories.expanded is 3 but must be above the budgets, which go up to 3.
-scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but the test split alone
+scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but only the test split
 scale: {use: paper, test: {shards: 200}} => scale.test.shards is 200
 scale: {train: {mean_tokens: 2600}} => scale.train.mean_tokens is 2600 but must be from 2000 to 2500, a mean of lengths
 {reader: llama31_8b, scale: smoke}

@@ -226,6 +226,9 @@ def test_a_run_that_is_interrupted_ends_in_a_sentence_and_goes_on(tmp_path: Path
     assert done.returncode == 0, done.stdout
     made = "Done: results/smoke/documents/train.parquet and 2 more in results/smoke/documents."
     assert done.stdout.rstrip().splitlines()[-1] == made
+    again = call(folder, *command)
+    assert "Nothing to be done" in again.stdout
+    assert again.stdout.rstrip().splitlines()[-1] == made
     # Snakemake looks only at its time.
     cut = folder / "results" / "smoke" / "documents" / "test.parquet"
     written = cut.stat()

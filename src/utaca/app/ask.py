@@ -13,11 +13,12 @@ import utaca
 from utaca.app import documents
 from utaca.app.cache import opened
 from utaca.app.choices import Choice, choose
+from utaca.app.questions import ONE_FORM, is_understood, understands
 from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
-from utaca.memory.prefill import prefill
+from utaca.memory.prefill import prefill, seconds_to_read
 from utaca.readers.load import Reader
 from utaca.settings.schema import ADAPTIVE, FIXED
 from utaca.trace import Generation, Token
@@ -51,15 +52,20 @@ def ask(
     disable_progress_bar()
     reader = utaca.load_reader(name)
     choice = choose(reader, **wanted)
-    if choice.note:
-        tell(choice.note)
+    saved = None if cache is None else opened(cache, cache_size)
+    for note in (choice.note, _note_on(question, reader)):
+        if note:
+            tell(note)
+    tokens = reader.document(text)
+    budget = choice.options["budget"]
+    if saved is None or not saved.holds(reader, tokens, budget):
+        tell(f"Reading {len(tokens):,} tokens takes {about(seconds_to_read(reader, tokens, budget))}.")
     started = time.perf_counter()
-    if cache is None:
-        memory = prefill(reader, text, budget=choice.options["budget"], description="reading")
+    if saved is None:
+        memory = prefill(reader, tokens, budget=budget, description="reading")
         was_cached = False
     else:
-        saved = opened(cache, cache_size)
-        memory, _, was_cached = saved.read(reader, text, choice.options["budget"], description="reading")
+        memory, _, was_cached = saved.read(reader, tokens, budget, description="reading")
     read_seconds = time.perf_counter() - started
     if was_cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {read_seconds:.1f} s.")
@@ -79,6 +85,29 @@ def ask(
     if page:
         names = ", ".join("standard input" if file == documents.STDIN else Path(file).name for file in files)
         _save_page(page, page_of(names, question, text, reader, generation, choice))
+
+
+def _note_on(question: str, reader: Reader) -> str:
+    """What the user must know about a question: which questions the reader understands, if not all; else ""."""
+    settings = reader.settings
+    if settings.prompt != ONE_FORM:
+        return ""
+    note = understands(settings)
+    if is_understood(settings, question):
+        return note
+    return f"{note} Yours has another form: expect a wrong answer. 'utaca fetch' lists other readers."
+
+
+def about(seconds: float) -> str:
+    """An estimate of seconds in words, no more exact than it is."""
+    if seconds < 1.5:
+        return "about a second"
+    if seconds < 90:
+        # Two digits at most, the second of them 0 or 5 from 20 on.
+        return f"about {round(seconds) if seconds < 20 else 5 * round(seconds / 5)} s"
+    if seconds < 5400:
+        return f"about {round(seconds / 60)} min"
+    return f"about {seconds / 3600:.1f} h"
 
 
 def _save_page(page: Path, html: str) -> None:
@@ -151,6 +180,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
         "drafts": choice.options["drafts"],
+        "draft_budget": 0,
         "detector": "",
         "seed": None,
         "question": question,
@@ -234,9 +264,16 @@ def _in_words(generation: Generation, choice: Choice) -> str:
     count = len(generation.trace)
     size = generation.block_size
     fixed = "" if choice.policy else ", a fixed budget"
-    cut = "; cut at --max-new-tokens" if generation.finish == "length" else ""
-    return (
-        f"{count} tokens in {generation.seconds:.1f} s; {generation.mean_selected_tokens:.0f} tokens of the document "
-        f"selected on average, at most {choice.options['budget'] * size}{fixed}; {generation.rollbacks} rolled back"
-        f"{cut}."
+    longest = choice.options["max_new_tokens"]
+    cut = (
+        f" The answer was cut off at its limit of {longest} tokens; allow more with --max-new-tokens."
+        if generation.finish == "length"
+        else ""
     )
+    selected = (
+        f"{generation.mean_selected_tokens:.0f} tokens of the document selected on average, at most "
+        f"{choice.options['budget'] * size}{fixed}"
+        if generation.mean_selected_tokens
+        else "the whole document fits into the reader's window, so none of it was selected"
+    )
+    return f"{count} tokens in {generation.seconds:.1f} s; {selected}; {generation.rollbacks} rolled back.{cut}"

@@ -163,7 +163,7 @@ class _Reading:
 
     def left_out(self, *, cut: bool) -> Iterator[str]:
         """Yield phrases that say what was left out; ``cut``: the end of the file is missing."""
-        scans = "if they are scans, recognise their text first (OCR)"
+        scans = "if they are scans, run OCR on them first"
         if self._empty:
             yield f"{_listed(self._empty, self._pages)} without text; {scans}"
         if self._pictures:

@@ -51,11 +51,25 @@ def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str
     texts = []
     for path in map(str, paths):
         name = "standard input" if path == STDIN else _on_a_line(path)
-        left_out: list[str] = []
-        texts.append(_read(path, name, left_out))
-        if left_out:
-            note(f"document {name}: {_on_a_line('; '.join(left_out))}.")
+        texts.append(_noted(_bytes(path, name), path, name, note))
     return SEPARATOR.join(texts)
+
+
+def read_content(content: bytes, path: str, note: Callable[[str], None]) -> str:
+    """Return the text of a file whose ``content`` is here, sent by another program; ``path`` is the file's name.
+
+    ``note`` and errors are those of :func:`read`.
+    """
+    return _noted(content, path, _on_a_line(path), note)
+
+
+def _noted(content: bytes, path: str, name: str, note: Callable[[str], None]) -> str:
+    """The text of a file; ``note`` gets a sentence, with the file's ``name``, if something was left out."""
+    left_out: list[str] = []
+    text = _text_of(content, path, name, left_out)
+    if left_out:
+        note(f"document {name}: {_on_a_line('; '.join(left_out))}.")
+    return text
 
 
 def of_html(page: str, left_out: list[str] | None = None) -> str:
@@ -86,19 +100,18 @@ def _on_a_line(text: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", "\ufffd", text)
 
 
-def _read(path: str, name: str, left_out: list[str]) -> str:
-    """Read the document at ``path`` and return its text; ``name`` is its name in errors.
+def _text_of(content: bytes, path: str, name: str, left_out: list[str]) -> str:
+    """The text of a document by the ``content`` of its file ``path``; ``name`` is its name in errors.
 
     Adds a phrase to ``left_out`` for each kind of thing that was left out. Raises :class:`UserError` if no text is
     left.
     """
-    content = _bytes(path, name)
     # In a file named .pdf, other bytes may precede the mark; without the name, it could be a text about PDF.
     start = content[:1024] if path.lower().endswith(".pdf") else content[:5]
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        advice = "which may be a scan: recognise its text first (OCR)" if is_pdf else "give another"
+        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another"
         # What the advice does not say already.
         phrases = [phrase for phrase in left_out if "OCR" not in phrase]
         why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
@@ -133,7 +146,7 @@ def _bytes(path: str, name: str) -> bytes:
 def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
     """The text of a file of characters; of an HTML page, the text that it shows.
 
-    ``path`` is in lower case; ``name`` and ``left_out`` are as for :func:`_read`. The encoding is that of the file's
+    ``path`` is in lower case; ``name`` and ``left_out`` are as for :func:`_text_of`. The encoding is that of the file's
     byte order mark, or the one that a page declares, or UTF-8.
     """
     encodings = [encoding for mark, encoding in _MARKS.items() if content.startswith(mark)]
@@ -206,7 +219,7 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
 
 
 def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
-    """The text of a PDF; ``name`` and ``left_out`` are as for :func:`_read`."""
+    """The text of a PDF; ``name`` and ``left_out`` are as for :func:`_text_of`."""
     try:
         import pypdf  # noqa: F401
 

@@ -4,6 +4,7 @@ What a user types, and what comes back:
 
     $ utaca fetch qwen25_coder_1_5b
     $ utaca ask --reader qwen25_coder_1_5b --document report.pdf "Who chaired the meeting, and when?"
+    Reading 18,204 tokens takes about 3 min.
     reading: 100%|██████████| 18204/18204 [03:10<00:00, 95.8token/s]
     The meeting was chaired by Ada Holm on 4 March.
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
@@ -25,9 +26,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from utaca.app import streams
+from utaca.app import completion, streams
 from utaca.errors import UserError
 from utaca.stages import STAGES
 
@@ -60,6 +61,15 @@ class Commands(TyperGroup):
             raise typer.Exit(2) from None
 
 
+class Command(TyperCommand):
+    """A subcommand whose arguments have a metavar that says itself what may be repeated, as ``[FILE]... QUESTION``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
+
+
 _STYLE: dict[str, Any] = {
     "cls": Commands,
     "no_args_is_help": True,
@@ -67,8 +77,8 @@ _STYLE: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-app = typer.Typer(help="Ask long documents under adaptive budgets (UT-ACA); run its experiments.", **_STYLE)
-answers = typer.Typer(help="List, export and prune what endpoints answered.", **_STYLE)
+app = typer.Typer(help="Ask questions about long documents with UT-ACA, and run its experiments.", **_STYLE)
+answers = typer.Typer(help="List, export or delete the stored answers of LLM servers.", **_STYLE)
 app.add_typer(answers, name="answers")
 
 
@@ -81,7 +91,8 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-HOST = typer.Option(help="Address to listen on; 0.0.0.0: all of them.")
+HOST = typer.Option(help="Address to listen on. 0.0.0.0 lets other machines connect.")
+PORT = typer.Option(help="Port to listen on. 0 takes any free port.", min=0, max=65535)
 
 
 @app.callback()
@@ -96,40 +107,63 @@ def _utaca(
 
 
 READER = typer.Option(
-    metavar="NAME|PATH|HUB_ID", help="The model: a name that 'utaca fetch' lists, a folder, a GGUF file, a hub id."
+    metavar="NAME|PATH|HUB_ID",
+    help="The model: a name that 'utaca fetch' lists, a folder, a GGUF file, or an id of the Hugging Face hub.",
+    autocompletion=completion.readers,
 )
-BUDGET = typer.Option(help="Blocks that a token retrieves at most, K_max.  [default: the reader's]", min=1)
-POLICY = typer.Option(help="How the budget shrinks: sub.N or set.N.  [default: sub.(budget/4)]")
+BUDGET = typer.Option(
+    metavar="BLOCKS",
+    help="Most blocks of 16 tokens that a token of the answer may retrieve (K_max).  [default: the reader's]",
+    min=1,
+)
+POLICY = typer.Option(
+    metavar="POLICY",
+    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: "
+    "sub.(budget/4)]",
+)
 TRIGGER = typer.Option(
-    help="What expands the budget: a shipped detector or a detector's file, margin, agreement, every.N, never.  "
-    "[default: the reader's detector]"
+    metavar="TRIGGER",
+    help="When to generate a token again under the full budget: the name or file of a detector, margin, agreement, "
+    "every.N, or never.  [default: the reader's detector]",
+    autocompletion=completion.triggers,
 )
-DRAFTS = typer.Option(help="Tokens that are guessed at once and verified in one pass; 0: none.", min=0)
+DRAFTS = typer.Option(
+    metavar="NUMBER", help="Tokens to guess ahead and check in one pass. 0 guesses none; the answer is the same.", min=0
+)
 
 
-@app.command()
+@app.command(cls=Command)
 def ask(
     words: Annotated[
-        list[str], typer.Argument(metavar="[FILE]... QUESTION", help="The question, after further files.")
+        list[str],
+        typer.Argument(metavar="[FILE]... QUESTION", help="The question, in quotes, after any further files."),
     ],
     reader: Annotated[str, READER],
     document: Annotated[
-        list[str], typer.Option(metavar="FILE", help="Text, Markdown, HTML or PDF; - is standard input.")
+        list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file. - is standard input.")
     ],
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
-    max_new_tokens: Annotated[int | None, typer.Option(help="The longest answer.  [default: the reader's]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and a last one of totals.")] = False,
-    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer's trace as an HTML page.")] = None,
-    cache: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where documents are kept.  [default: ~/.cache/utaca/documents]")
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(metavar="TOKENS", help="Limit on the answer's length, in tokens.  [default: the reader's]"),
     ] = None,
-    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="The most that they take.")] = "8GiB",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither keep the document nor look for it.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line of totals.")
+    ] = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also save an HTML page that shows the answer token by token.")
+    ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]"),
+    ] = None,
+    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of that folder.")] = "8GiB",
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not use that folder.")] = False,
 ) -> None:
-    """Ask a question about documents."""
+    """Ask a question about one or more documents."""
     from utaca.app import ask as asking
     from utaca.app.cache import bytes_of, default_folder
 
@@ -155,21 +189,29 @@ def ask(
 def serve(
     reader: Annotated[str, READER],
     host: Annotated[str, HOST] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[int, PORT] = 8000,
     memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The most that documents take.  [default: half of what is free]")
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
+        ),
     ] = None,
-    parallel: Annotated[int, typer.Option(help="Answers at once.", min=1)] = 16,
+    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers at the same time.", min=1)] = 16,
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
-    max_new_tokens: Annotated[int, typer.Option(help="The longest answer if a request names none.", min=1)] = 512,
-    name: Annotated[str | None, typer.Option(help="What clients call the model.  [default: the reader's name]")] = None,
+    max_new_tokens: Annotated[
+        int,
+        typer.Option(metavar="TOKENS", help="Limit on an answer's length, in tokens, if a request sets none.", min=1),
+    ] = 512,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model for clients.  [default: the reader's name]")
+    ] = None,
 ) -> None:
-    """Serve a reader over the OpenAI protocol, with a page.
+    """Start a server with the OpenAI protocol and a web page.
 
-    Clients must show the key that the environment variable UTACA_API_KEY holds, if it is set.
+    If the environment variable UTACA_API_KEY is set, clients must send its value as their API key.
     """
     from utaca.app.cache import bytes_of
 
@@ -202,9 +244,16 @@ def serve(
 
 @app.command()
 def fetch(
-    reader: Annotated[str | None, typer.Argument(help="The reader to fetch; without it, readers are listed.")] = None,
+    reader: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="READER",
+            help="The reader to download. Without it, the readers are listed.",
+            autocompletion=completion.readers,
+        ),
+    ] = None,
 ) -> None:
-    """Bring a public reader's files here; list readers."""
+    """Download a reader, or list the readers."""
     from utaca.readers import files
 
     if reader is None:
@@ -216,12 +265,16 @@ def fetch(
         print(files.fetch(files.listed_settings(reader)))
 
 
-@app.command("fetch-tasks")
+@app.command("fetch-tasks", cls=Command)
 def fetch_tasks(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Without any: all of them.")] = None,
-    folder: Annotated[Path, typer.Option(metavar="FOLDER", help="tasks.path of the config.")] = Path("data/benchmarks"),
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks to download.  [default: all]")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for the files, as in the config's tasks.path.")
+    ] = Path("data/benchmarks"),
 ) -> None:
-    """Fetch the official files of the benchmarks."""
+    """Download the official files of the benchmarks."""
     from utaca.tasks.fetch import OFFICIAL
     from utaca.tasks.fetch import fetch as fetched
 
@@ -237,17 +290,22 @@ def fetch_tasks(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 def preflight(
     more: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE|FILE]...", help="Further ones, as snakemake takes them.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="More entries of the config, and more config files."),
     ] = None,
-    configfile: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="As for snakemake.")] = None,
-    config: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="As for snakemake.")] = None,
+    configfile: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Config file, e.g. config/runs/paper.yaml.")
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Entry of the config, e.g. reader=tiny.")
+    ] = None,
 ) -> None:
-    """Check what a run needs before its first job.
+    """Check that a run has everything it needs.
 
-    Status 1 if something is missing.
+    The exit status is 1 if something is missing.
     """
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     from utaca.runs.preflight import report
@@ -263,36 +321,59 @@ def preflight(
 
 
 @app.command(
+    cls=Command,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     epilog="\n".join(
         ["\b", "What snakemake --cores all makes:", *(f"  {name:<20} {what}" for name, what in TARGETS.items())]
     ),
 )
-def tables(context: typer.Context) -> None:
-    """Make a run's tables by Snakemake, with its options.
+def tables(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET|OPTION]...",
+            help="What to make, and options of Snakemake.  [default: results/tables]",
+            autocompletion=completion.targets,
+        ),
+    ] = None,
+) -> None:
+    """Run the experiment and build its tables and report.
 
-    As in: utaca tables --configfile config/runs/paper.yaml
+    Takes all options of Snakemake, as in: utaca tables --configfile config/runs/paper.yaml
     """
     from utaca.runs import config_files as configfiles
 
     if not Path("Snakefile").is_file():
         raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
-    sets_cores = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in context.args)
+    given = words or []
+    sets_cores = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in given)
     cores = [] if sets_cores else ["--cores", "all"]
-    configfiles.check_words(context.args)
-    os.execv(sys.executable, [sys.executable, "-c", _SNAKEMAKE, "results/tables", *cores, *context.args])
+    configfiles.check_words(given)
+    target = [] if _names_target(given) else ["results/tables"]
+    os.execv(sys.executable, [sys.executable, "-c", _SNAKEMAKE, *target, *cores, *given])
+
+
+def _names_target(words: list[str]) -> bool:
+    """Whether words for Snakemake name a target; a word may also be the value of an option before it."""
+    if not words:
+        return False
+    from utaca.runs import command_line
+
+    return bool(command_line.read(["snakemake", *words]).targets)
 
 
 @app.command("check-endpoint")
 def check_endpoint(
-    endpoint: Annotated[str, typer.Argument(help="An endpoint of config/endpoint.")] = "gpt_oss_120b",
-    base_url: Annotated[str | None, typer.Option(metavar="URL", help="Another address, ending in /v1.")] = None,
-    model: Annotated[str | None, typer.Option(help="Another model, as the server lists it.")] = None,
+    endpoint: Annotated[str, typer.Argument(help="Name of a file in config/endpoint.")] = "gpt_oss_120b",
+    base_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Another address of the server, ending in /v1.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Another model, as the server lists it.")] = None,
     api_key_env: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key.")
     ] = None,
 ) -> None:
-    """Check that an endpoint answers as a judge must."""
+    """Check that an LLM server can be used as a judge."""
     from utaca.data_files import root
     from utaca.endpoints import check
     from utaca.runs.compose import compose
@@ -308,13 +389,13 @@ def check_endpoint(
     print(f"{settings.base_url or settings.name}: model {settings.model} answers.")
 
 
-STORE = typer.Option(metavar="PLACE", help="The file, or postgresql://USER@HOST/DATABASE.")
+STORE = typer.Option(metavar="PLACE", help="File of the answers, or postgresql://USER@HOST/DATABASE.")
 STORED = "results/answers.sqlite"
 
 
 @answers.command("list")
 def list_answers(store: Annotated[str, STORE] = STORED) -> None:
-    """Show what is kept, by model, version of the prompt and shape of the answer."""
+    """Count the stored answers by model, prompt version and answer format."""
     from utaca.endpoints import listing
 
     if store == STORED and listing.is_missing(store):
@@ -326,10 +407,12 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
 
 @answers.command("export")
 def export_answers(
-    model: Annotated[str | None, typer.Option(help="Those of one model.  [default: all]")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only answers of this model.  [default: all]")
+    ] = None,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
-    """Write the answers with their requests as JSON lines."""
+    """Write the answers and their requests as JSON lines."""
     from utaca.endpoints import listing
 
     with listing.opened(store) as answers:
@@ -339,12 +422,14 @@ def export_answers(
 
 @answers.command("prune")
 def prune_answers(
-    model: Annotated[str | None, typer.Option(help="Those of one model.")] = None,
-    before: Annotated[str | None, typer.Option(metavar="DATE", help="Older ones: 2026-01-31.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them, and remove nothing.")] = False,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only answers of this model.")] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="DATE", help="Only answers from before this day, e.g. 2026-01-31.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
-    """Remove answers, which are then asked for anew when they are needed."""
+    """Delete answers. A run that needs them asks the server again."""
     from utaca.endpoints import listing
 
     if model is None and before is None:
@@ -358,9 +443,9 @@ def prune_answers(
 @app.command("serve-rules")
 def serve_rules(
     host: Annotated[str, HOST] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port; 0: a free one.", min=0, max=65535)] = 8000,
+    port: Annotated[int, PORT] = 8000,
 ) -> None:
-    """Serve the offline judge over the OpenAI protocol."""
+    """Start a server of the rule-based judge with the OpenAI protocol."""
     from utaca.judging.rules import endpoint as server
 
     server.run(host, port)

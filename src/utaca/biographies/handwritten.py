@@ -11,7 +11,7 @@ from utaca.errors import UserError
 from utaca.records.texts import Filled, checked, records
 from utaca.sizes import FACTS
 
-MEND = "mend it, or name another JSONL file of biographies"
+MEND = "correct it, or name another JSONL file of biographies"
 
 
 class _Fact(TypedDict):

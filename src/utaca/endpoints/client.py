@@ -295,14 +295,14 @@ class _Session:
         failures = self._failures
         kinds = Counter(failure.kind for failure in failures)
         reasons = [failure.reason for failure in failures if failure.reason]
-        advice = "mend the endpoint or raise its attempts, max_tokens or max_failed"
+        advice = "repair the endpoint, or raise its attempts, max_tokens or max_failed"
         if kinds["timeout"]:
             advice = (
                 f"the server is too slow for its timeout_s={endpoint.timeout_s:g} and concurrency="
                 f"{endpoint.concurrency}: raise the one, lower the other"
             )
         elif reasons:
-            advice = f"{reasons[0]}; mend that"
+            advice = f"{reasons[0]}; correct that"
         counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         requests = f"{len(failures)} of {len(self._exchanges)} requests to endpoint {endpoint.name}"
         return self._stop(

@@ -244,8 +244,8 @@ class AnswerStore:
         words = " ".join(str(fault.orig).split())
         if self._opened:
             return UserError(
-                f"{self.place} can no longer be used as the answer store ({words}); mend it and run again: the answers "
-                "so far are kept"
+                f"{self.place} can no longer be used as the answer store ({words}); repair it and run again: the "
+                "answers so far are kept"
             )
         advice = "start the server, or correct the URL" if self._is_server else "move it away or free it"
         if "password" in words:

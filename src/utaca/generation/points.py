@@ -116,7 +116,7 @@ def decode_points(
     sharing = [setup for setup in setups if together and setup.point.together]
     answered: dict[str, list[tuple[pa.Table, pa.Table]]] = {point.label: [] for point in prepared.points}
     documents = [list(questions) for _, questions in groupby(asked, key=lambda one: one.text)]
-    bar = progress(total=len(documents), unit="document", desc=f"answers, {split}")
+    bar = progress(total=len(documents), unit="document", desc="answers")
     for group in side_by_side(documents, len(setups) if together else 0):
         journaled = []
         for document in group:

@@ -119,7 +119,7 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, st
             where = f"{path}, row {number}"
             # DictReader puts surplus cells under the key None, and None for cells that are missing.
             if None in row or None in row.values():
-                raise UserError(f"{where} has not as many cells as the header; mend it or export the sheet again")
+                raise UserError(f"{where} has not as many cells as the header; correct it, or export the sheet again")
             # The page puts an apostrophe before text that begins with one, or that looks like a formula.
             yield where, {name: row[name].removeprefix("'") for name in wanted}
 

@@ -13,7 +13,7 @@ from utaca.memory.document import Document
 from utaca.settings.schema import OWN
 
 
-@dataclass
+@dataclass(repr=False)
 class BlockMemory(Document):
     """A document as methods with block memory read it (:class:`utaca.decoding.options.Reading`).
 

@@ -14,7 +14,7 @@ from utaca.readers.load import Reader
 from utaca.settings.schema import TOKENS, MemorySettings
 
 
-@dataclass
+@dataclass(repr=False)
 class Document:
     """A document that was read and sealed: nothing writes to the memory any more.
 
@@ -35,6 +35,10 @@ class Document:
     stores: list[Store] = field(default_factory=list)
     representatives: list[Tensor] = field(default_factory=list)
     attention_mass: list[Tensor] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """The document in a few words; its keys and values would fill the screen."""
+        return f"{type(self).__name__}({len(self)} tokens, {self.reader!r})"
 
     def __len__(self) -> int:
         return len(self.tokens)

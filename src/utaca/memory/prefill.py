@@ -12,6 +12,7 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -56,6 +57,31 @@ def prefill(
             bar.update(position - bar.n)
     return_freed_memory()
     return memory
+
+
+_PROBE = 64
+"""Tokens that :func:`seconds_to_read` reads: enough for a rate, and few compared with a chunk."""
+
+
+@in_turn
+@torch.inference_mode()
+def seconds_to_read(reader: Reader, tokens: Tensor, budget: int | None = None) -> float:
+    """Estimate the seconds that :func:`prefill` takes for a document's ``tokens`` [N], by reading the first of them.
+
+    They are read twice: the first pass of a process is slow, as weights come into memory. The estimate is too high for
+    a small model, whose passes take long whatever their tokens. ``budget`` is as for :func:`prefill`.
+    """
+    probe = tokens[:_PROBE]
+    seconds = 0.0
+    for _ in range(2):
+        memory = begun(reader, probe, budget=budget)
+        started = perf_counter()
+        for _ in passes(memory):
+            pass
+        if reader.device.type == "cuda":
+            torch.cuda.synchronize(reader.device)
+        seconds = perf_counter() - started
+    return seconds * len(tokens) / len(probe)
 
 
 @torch.inference_mode()

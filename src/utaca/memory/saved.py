@@ -86,6 +86,10 @@ class SavedDocuments:
         self._save(memory, seconds, path)
         return Read(memory, seconds, False)
 
+    def holds(self, reader: Reader, tokens: Tensor, budget: int | None = None) -> bool:
+        """Whether :meth:`read` finds the document of these ``tokens`` [N] in a file."""
+        return path_of(self._folder, reader, tokens, budget).is_file()
+
     def clear(self) -> None:
         """Remove the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -75,6 +75,9 @@ class Reader:
         for site, module in self._parts.sites.items():
             module.register_forward_hook(partial(self._keep, site))
 
+    def __repr__(self) -> str:
+        return f"Reader({self.settings.name!r}, {self.precision}, on {self.device})"
+
     def _keep(self, site: str, _module: object, _inputs: object, output: Tensor) -> None:
         """Keep the last tokens' embeddings of a site; a forward hook of the site's module."""
         # A view would keep the output for all tokens of the pass in memory.

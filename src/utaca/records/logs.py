@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from utaca.errors import UserError
+from utaca.records.progress import named
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 """Faults of a full disk."""
@@ -55,9 +56,21 @@ def _stop(number: int, frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def job_of(path: str | Path) -> str:
+    """The name of a job by its log file: split and shard, variant, table or set of tasks, as in ``train-0``.
+
+    Logs are ``logs/RUN/RULE/JOB.log``. A rule that has one job has ``logs/RUN/RULE.log``, and its job no name.
+    """
+    path = Path(path)
+    is_only_job = path.parent.parent.name == "logs"
+    return "" if is_only_job else path.stem
+
+
 @contextmanager
 def stage_log(path: str | Path) -> Iterator[None]:
     """Copy what the block writes to standard error, log records included, to the file ``path``.
+
+    Progress bars in the block get the job's name (:func:`job_of`).
 
     A :class:`UserError`, a full disk or a place that cannot be read or written prints one sentence and exits with
     status 1; Ctrl-C or SIGTERM exits with status 130 and a line in the file; any other exception is raised again after
@@ -65,7 +78,7 @@ def stage_log(path: str | Path) -> Iterator[None]:
     """
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     terminal = sys.stderr
-    with open(path, "w", encoding="utf-8") as file, redirect_stderr(_Tee(terminal, file)):
+    with open(path, "w", encoding="utf-8") as file, redirect_stderr(_Tee(terminal, file)), named(job_of(path)):
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         logger = logging.getLogger("utaca")

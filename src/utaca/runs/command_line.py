@@ -1,11 +1,13 @@
-"""The options of a Snakemake command line, parsed by Snakemake's parser."""
+"""A command of Snakemake: its options, parsed by Snakemake's parser, and its end where there is nothing to do."""
 
+import logging
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr
 from io import StringIO
 
 from snakemake.cli import get_argument_parser, parse_config
+from snakemake.logging import logger
 
 from utaca.errors import UserError
 
@@ -30,6 +32,18 @@ def runs_here(command: Namespace) -> bool:
     named = command.profile or []
     profiles = {command.workflow_profile, *([named] if isinstance(named, str) else named)}
     return command.executor in (None, "local") and profiles <= {None, "default"}
+
+
+def when_nothing_is_to_do(act: Callable[[], None]) -> None:
+    """Call ``act`` if Snakemake finds nothing to do: it then calls none of the workflow's hooks, and only logs it."""
+
+    def watch(record: logging.LogRecord) -> bool:
+        """A filter of log records that keeps all of them."""
+        if record.getMessage().startswith("Nothing to be done"):
+            act()
+        return True
+
+    logger.addFilter(watch)
 
 
 def check_config(entries: Sequence[str]) -> None:

@@ -130,7 +130,9 @@ def write(config: Mapping[str, Any], path: Path) -> None:
         part.write_text(command + text, encoding="utf-8")
         part.replace(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); mend the folder, or run elsewhere") from error
+        raise UserError(
+            f"{path} cannot be written ({error.strerror}); make the folder writable, or run elsewhere"
+        ) from error
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
     if not split.evidence:
         yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
     if split.people and path != "scale.test":
-        yield f"{path}.people is {split.people}, but the test split alone takes a file; set scale.test.people."
+        yield f"{path}.people is {split.people}, but only the test split takes a file; set scale.test.people."
 
 
 def _expanded_faults(config: schema.Config) -> Iterator[str]:
@@ -193,7 +193,7 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
     if reader.revision and (reader.path.lower().endswith(".gguf") or os.path.exists(reader.path)):
         yield (
             f"reader.revision is {reader.revision}, a version on a hub, but reader.path={reader.path} is here, where "
-            "there is one alone; leave reader.revision out."
+            "there is only one; leave reader.revision out."
         )
     if memory.n_representatives > memory.block_size:
         yield (
@@ -324,7 +324,7 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
     if detector.chain > 1 and not detector.lstm:
         yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
     if detector.mixed and not detector.sets:
-        yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it learns from beside."
+        yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it also learns from."
 
 
 def _detectors_faults(config: schema.Config) -> Iterator[str]:

@@ -255,7 +255,12 @@ def _traced(token: Token, block_size: int) -> dict[str, Any]:
         "selected_tokens": token.retrieved * block_size,
         "attended_keys": token.attended,
         "distrust": None if token.gdm is None else round(1 - token.gdm[CORRECT], 4),
-        "rolled_back": None if rejected is None else {"token": rejected.token, "budget": rejected.k},
+        "rolled_back": rejected
+        and {
+            "token": rejected.token,
+            "budget": rejected.k,
+            "selected_tokens": rejected.retrieved * block_size,
+        },
         "blocks": Tally(chain.from_iterable(token.blocks)),
     }
 

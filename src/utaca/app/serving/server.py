@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from utaca import pages
-from utaca.app.choices import choose
+from utaca.app import words
+from utaca.app.choices import choose, detectors
+from utaca.app.documents import read_content
+from utaca.app.questions import example, understands
 from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
 from utaca.app.serving.replies import Metrics, Reply
 from utaca.app.serving.worker import Worker
@@ -72,8 +76,9 @@ class Server(uvicorn.Server):
         self.metrics = Metrics(self.worker)
         self.created = int(time.time())
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
-        shown = {"budget": self.choice.options["budget"], "trigger": str(self.choice.trigger), "note": self.choice.note}
-        self.html = pages.fill("utaca.app.serving", "page.html", {"model": settings.name} | shown)
+        self.html = pages.fill("utaca.app.serving", "page.html", self._shown())
+        # One at a time: reading a PDF or a web page takes the time of the thread that answers.
+        self._files = asyncio.Semaphore(1)
         self._sockets = bound(settings.host, settings.port) if sockets is None else list(sockets)
         self.local = all(is_loopback(own.getsockname()[0]) for own in self._sockets)
         options = {"log_level": "warning", "access_log": False, "lifespan": "off", "ws": "none"}
@@ -85,10 +90,33 @@ class Server(uvicorn.Server):
         """Serve until :meth:`end` or a signal."""
         super().run(self._sockets if sockets is None else sockets)
 
+    def _shown(self) -> dict[str, Any]:
+        """What the page at / shows and offers."""
+        reader = self.reader
+        trigger = str(self.choice.trigger)
+        offered = [*map(words.detector, detectors(reader.identity)), *words.TRIGGERS]
+        if self.choice.trigger.kind == "detector" and trigger not in [each.name for each in offered]:
+            # The server was started with the file of a detector.
+            offered.insert(0, words.detector(trigger))
+        return {
+            "model": self.settings.name,
+            "about": understands(reader.settings, "It"),
+            "note": self.choice.note,
+            "example": asdict(example(reader.settings)),
+            "budget": self.choice.options["budget"],
+            "block": reader.settings.memory.block_size,
+            "longest": self.settings.max_new_tokens,
+            "trigger": trigger,
+            "triggers": [asdict(each) for each in offered],
+            "why": words.WHY,
+            "locked": bool(self.settings.api_key),
+        }
+
     def application(self) -> Starlette:
         """The application: routes, error handlers, and on loopback the check of the Host header."""
         routes = [
             Route("/", self.page),
+            Route("/document", self.document, methods=["POST"]),
             Route("/health", self.health),
             Route("/metrics", self.show_metrics),
             Route("/v1/models", self.models),
@@ -123,6 +151,25 @@ class Server(uvicorn.Server):
         # No other site may show the page in a frame. This part of the content security policy must be in a header; the
         # rest is in the page's HTML.
         return HTMLResponse(self.html, headers={"Content-Security-Policy": "frame-ancestors 'none'"})
+
+    async def document(self, request: Request) -> Response:
+        """The text of a file, and sentences on what was left out of it; the page asks for them.
+
+        The body is the file, ``name`` in the query is its name. Raises :class:`Fault` if the file cannot be read.
+        """
+        self._authorise(request)
+        name = request.query_params.get("name", "")
+        if not name.strip():
+            raise Fault("the file has no name; give one, as /document?name=report.pdf", param="name")
+        content = await _body(request, "application/octet-stream")
+        notes: list[str] = []
+        try:
+            async with self._files:
+                text = await run_in_threadpool(read_content, content, name, notes.append)
+        except UserError as error:
+            raise Fault(str(error)) from None
+        self.metrics.requests.labels(request.url.path, 200).inc()
+        return JSONResponse({"text": text, "notes": notes})
 
     async def health(self, _request: Request) -> Response:
         """Whether the worker runs: status 200, or 503 if it has ended."""
@@ -205,15 +252,15 @@ class Server(uvicorn.Server):
             )
 
 
-async def _body(request: Request) -> bytes:
-    """Read the JSON body of a request; raises :class:`Fault` for another content type or more than BODY bytes."""
+async def _body(request: Request, wanted: str = "application/json") -> bytes:
+    """Read the body of a request; raises :class:`Fault` if it is not of the type ``wanted``, or longer than BODY."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         sentence = f"the body is compressed (Content-Encoding: {coding}); send it uncompressed"
         raise Fault(sentence, 415, "compressed", headers={"Accept-Encoding": "identity"})
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: application/json")
+    if kind != wanted:
+        raise Fault(f"the body is of type {kind or 'unknown'}; send it with Content-Type: {wanted}")
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -212,6 +212,8 @@ class Worker(threading.Thread):
                     self._waiting.remove(job)
                     stored, passes, job.cached = begun
                     self._reading = job, stored, passes
+                    # How much there is to read, before the first chunk.
+                    job.tell(Progress(job.cached, len(job.order.document)))
 
     def _read(self) -> None:
         """Read a chunk of the document being read, if there is one; begin its answer once it is read and may begin."""

@@ -16,7 +16,7 @@ from utaca.records.texts import opened, whole_characters
 
 _NEEDED = ("title", "text")
 _OPTIONAL = ("url", "licence", "revision")
-_MEND = "mend or remove it"
+_MEND = "correct it, or remove it"
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     files = prose_files(str(path), left_out)
     omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
     if UNREADABLE in left_out:
-        raise UserError(f"{key} {path} has what cannot be read: {left_out[UNREADABLE][0]}; mend its permissions")
+        raise UserError(f"{key} {path} has what cannot be read: {left_out[UNREADABLE][0]}; correct its permissions")
     if not files:
         others = f" ({omissions})" if omissions else ""
         raise UserError(f"{key} {path} has no .txt or .md file{others}; put prose there or correct the path")
