@@ -53,6 +53,7 @@ NAVIGATION = {
         "docs/troubleshooting",
     ],
     "Explanation": [
+        "docs/how_it_works",
         "docs/pipeline",
         "docs/methods",
         "docs/benchmarks",
