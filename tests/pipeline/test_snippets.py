@@ -29,6 +29,8 @@ def blocks(page: Path, language: str) -> list[str]:
     return [token.content for token in tokens(page) if token.type == "fence" and token.info == language]
 
 
+GIVEN = {"README.md": {"document": "Nobody came. " * 200, "question": "Summarize the university of Emma Thompson."}}
+"""What a page leaves to the reader to give."""
 PYTHON = [page for page in PAGES if page != SERVE and blocks(page, "python")]
 
 
@@ -55,9 +57,10 @@ def folder(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def pasted(page: Path) -> dict[str, Any]:
     """Run the Python of a page, block by block in one session; returns the session's names."""
-    given: dict[str, Any] = {"__name__": "__main__"}
+    name = str(page.relative_to(ROOT))
+    given: dict[str, Any] = {"__name__": "__main__"} | GIVEN.get(name, {})
     for block in blocks(page, "python"):
-        exec(compile(block, str(page.relative_to(ROOT)), "exec"), given)
+        exec(compile(block, name, "exec"), given)
     return given
 
 
