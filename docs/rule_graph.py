@@ -139,7 +139,8 @@ def picture(rules: Graph) -> str:
             centres[stop] = (left + stop.width / 2, _MARGIN + number * _ROW + _HEIGHT / 2)
             left += stop.width + _BETWEEN
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"',
+        f' width="{width:.0f}" height="{height:.0f}" role="img">',
         "<title>The rules of the default run</title>",
         f"<style>{_STYLE}</style>",
         '<defs><marker id="end" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
