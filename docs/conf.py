@@ -10,15 +10,15 @@ project = "utaca"
 release = metadata.version("utaca")
 html_title = "utaca"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 include_patterns = [
     *("*.md", "docs/*.md", "config/README.md", "training/README.md"),
     *("data/*/**/README.md", "data/*/README.md"),
 ]
 exclude_patterns = [".*", "*/.*", "results", "logs", "site", "src", "tests", "data/benchmarks"]
 root_doc = "README"
-# Snakemake's commands are no language of Pygments, and JSON comes with comments.
-highlight_language = "none"
+# A block without a language holds commands.
+highlight_language = "bash"
 
 # Headings have the anchors that GitHub gives them.
 myst_heading_anchors = 4
@@ -27,36 +27,43 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 
-html_theme = "alabaster"
-html_theme_options = {"page_width": "72rem", "sidebar_width": "16rem", "font_size": "16px", "show_powered_by": False}
+html_theme = "furo"
 html_show_copyright = False
 html_copy_source = False
+html_show_sourcelink = False
 html_static_path = ["style"]
 html_css_files = ["wide.css"]
 
 NAVIGATION = {
-    "Tutorial": ["docs/tutorial"],
-    "How-to": [
+    "Get started": [
+        "docs/install",
+        "docs/tutorial",
         "docs/ask",
         "docs/serve",
+        "docs/python",
+    ],
+    "How-to": [
+        "docs/change_reader",
+        "docs/endpoints",
         "docs/big_model",
         "docs/cluster",
-        "docs/endpoints",
-        "docs/extending",
-        "docs/python",
         "docs/analyses",
         "docs/review",
-        "docs/install",
+        "docs/extending",
         "docs/troubleshooting",
     ],
-    "Reference": [
-        "docs/README",
+    "Explanation": [
+        "docs/how_it_works",
         "docs/pipeline",
+        "docs/methods",
+        "docs/benchmarks",
+        "docs/paper",
+        "docs/default_run",
+    ],
+    "Reference": [
         "config/README",
         "docs/api",
         "docs/reader",
-        "docs/methods",
-        "docs/benchmarks",
         "docs/pages",
         "docs/glossary",
         "data/readers/tiny/README",
@@ -64,28 +71,50 @@ NAVIGATION = {
         "data/detectors/qwen25_coder_1_5b/README",
         "data/annotations/README",
         "data/tasks/README",
-        "training/README",
-        "CONTRIBUTING",
-        "CHANGELOG",
     ],
     "Results": [
         "docs/results",
-        "docs/plan",
-        "docs/paper",
-        "docs/earlier",
-        "docs/default_run",
         "docs/performance",
+        "docs/plan",
+        "docs/earlier",
+    ],
+    "Project": [
+        "docs/README",
+        "CONTRIBUTING",
+        "training/README",
+        "CHANGELOG",
     ],
 }
-"""Every page, once."""
+"""The pages of each section of the sidebar."""
+
+BELOW = {
+    "docs/extending": [
+        "docs/add_attribute",
+        "docs/add_names",
+        "docs/add_method",
+        "docs/add_policy",
+        "docs/add_trigger",
+        "docs/add_signal",
+        "docs/add_table",
+        "docs/add_task",
+        "docs/add_model_family",
+    ],
+}
+"""The pages that stand below another one in the sidebar."""
 
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
-    """The tables of contents: behind the front page, since a forge would show them as they stand."""
+    """Append the tables of contents to a page that has some. In the files, a forge would show them as they stand."""
     if page == root_doc:
         for caption, pages in NAVIGATION.items():
-            listed = "\n".join(f"/{name}" for name in pages)
-            source[0] += f"\n\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{listed}\n```\n"
+            source[0] += _toctree(pages, f":caption: {caption}\n")
+    elif page in BELOW:
+        source[0] += _toctree(BELOW[page])
+
+
+def _toctree(pages: list[str], options: str = "") -> str:
+    listed = "\n".join(f"/{name}" for name in pages)
+    return f"\n\n```{{toctree}}\n:hidden:\n{options}\n{listed}\n```\n"
 
 
 def add_index(app: Sphinx, exception: Exception | None) -> None:

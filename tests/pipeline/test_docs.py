@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import quote
+import rule_graph
 import yaml
 from configs import planned, run_files
 from conftest import ROOT
@@ -231,20 +233,79 @@ def check_targets(words: list[str]) -> None:
     assert set(command.targets) <= run_files(reporting) | TARGETS.keys() | trained
 
 
+def check_snakemake(words: list[str]) -> None:
+    """Whether Snakemake understands a command; of trainings, whether their workflow has the targets."""
+    command = get_argument_parser().parse_args(words)
+    if str(command.snakefile) == "training/Snakefile":
+        rules = re.findall(r"^rule (\w+):", (ROOT / "training" / "Snakefile").read_text("utf-8"), re.MULTILINE)
+        assert set(command.targets) <= {*rules}, words
+
+
+def check_script(words: list[str]) -> None:
+    """Whether a script of the project is there and has the options."""
+    script = (ROOT / words[0]).read_text(encoding="utf-8")
+    assert [word for word in words if word.startswith("--") and f'"{word}"' not in script] == [], words
+
+
+def check_make(words: list[str]) -> None:
+    """Whether the Makefile has the targets."""
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    asked = [word for word in words if "=" not in word and word != "..."]
+    assert set(asked) <= {*targets}, words
+
+
+def check_extras(words: list[str]) -> None:
+    """Whether the package has the extras that pip is asked for."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for word in words:
+        if match := re.fullmatch(r"(?:utaca|\.)\[([\w,]+)\]", word):
+            assert set(match[1].split(",")) <= extras.keys(), words
+
+
+OWN = {"add_method.md", "add_signal.md"}
+"""Pages whose runs need the file that the page adds: ``test_extending.py`` has their commands."""
+
+
 @pytest.mark.parametrize("page", PRESENT, **IDS)
 def test_commands_and_configs_are_understood(page: Path) -> None:
     for words in typed(page):
-        if words[:1] == ["utaca"] and words[1:2] != ["over"]:  # a comparison of methods
-            check_options(words[1:])
-        elif words[:2] == ["snakemake", "--cores"]:
-            check_targets(words[1:])
+        program, *rest = words or [""]
+        if program == "utaca" and rest[:1] != ["over"]:  # a comparison of methods
+            check_options(rest)
+        elif program == "snakemake" and rest[:1] == ["--cores"] and page.name not in OWN:
+            check_targets(rest)
+        elif program == "snakemake":
+            check_snakemake(rest)
+        elif program == "python" and rest[:1] and rest[0].endswith(".py"):
+            check_script(rest)
+        elif program == "make":
+            check_make(rest)
+        elif program.endswith("pip"):
+            check_extras(rest)
     for token in tokens(page):
         if token.type == "fence" and token.info == "yaml":
             content = yaml.safe_load(token.content)
-            if any("theme" in entry for entry in content.values() if isinstance(entry, dict)):
+            if token.content.startswith("# data/"):  # lines of a file of words
+                assert (ROOT / token.content.splitlines()[0].removeprefix("# ")).is_file()
+            elif any("theme" in entry for entry in content.values() if isinstance(entry, dict)):
                 assert registry.declared(content, page.name)  # a table
             else:
                 compose(content, ROOT)
+
+
+def test_the_picture_shows_the_rules_of_the_default_run(tmp_path: Path) -> None:
+    picture = (ROOT / rule_graph.PICTURE).read_text(encoding="utf-8")
+    assert rule_graph.made() == picture, "python docs/rule_graph.py draws it again"
+    assert ">train_detector</text>" in picture
+
+
+def test_arrows_that_follow_from_others_are_left_out() -> None:
+    dot = 'digraph {\n\t0[label = "c"];\n\t1[label = "b"];\n\t2[label = "a"];\n\t1 -> 0\n\t2 -> 1\n\t2 -> 0\n}'
+    rules = rule_graph.graph(dot)
+    assert rules == {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert rule_graph.reduced(rules) == {"a": {"b"}, "b": {"c"}, "c": set()}
+    with pytest.raises(ValueError, match="Snakemake gave no graph: nothing"):
+        rule_graph.graph("nothing")
 
 
 # The plan

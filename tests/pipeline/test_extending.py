@@ -1,7 +1,8 @@
-"""What users add, as docs/extending.md shows it: its examples run here, from files outside of the package."""
+"""What users add, as the pages below docs/extending.md show it: their examples run here, outside of the package."""
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -18,20 +19,25 @@ import yaml
 from configs import planned
 from conftest import ROOT
 from small import make_reader, some_tokens
+from snakemake.cli import get_argument_parser, parse_config
+from test_docs import typed
 from test_readers import NEOX
 from torch import Tensor
 
 import utaca
+from utaca.biographies import attributes, templates
+from utaca.biographies.handwritten import handwritten
 from utaca.detection.detector import Detector
 from utaca.detection.signal import Signal
 from utaca.detection.signals import SIGNALS
 from utaca.errors import UserError
+from utaca.generation.answers import Answers
 from utaca.memory import prefill
 from utaca.methods import METHODS, build
 from utaca.methods.bases.dense import Continuation, DenseMethod
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
-from utaca.records import Origin
+from utaca.readers.questions import question
 from utaca.reporting import registry
 from utaca.settings import schema
 from utaca.tasks.questions import ask, scores
@@ -41,15 +47,15 @@ from utaca.tasks.rows import Rows
 QUESTION = "Who is it?"
 
 
-def examples(page: str, heading: str, language: str = "python") -> list[str]:
-    """The code of a section, block by block."""
-    text = (ROOT / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
-    return re.findall(rf"```{language}\n(.*?)```", re.split(r"^## ", text, flags=re.MULTILINE)[0], re.DOTALL)
+def examples(page: str, language: str = "python") -> list[str]:
+    """The code of a page, block by block."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def imported(heading: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The first example of a section, written to a file and imported from there."""
-    path.write_text(examples("docs/extending.md", heading)[0], encoding="utf-8")
+def imported(page: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The first example of a page, written to a file and imported from there."""
+    path.write_text(examples(page)[0], encoding="utf-8")
     spec = spec_from_file_location(path.stem, path)
     module = module_from_spec(spec)
     monkeypatch.setitem(sys.modules, path.stem, module)
@@ -67,12 +73,13 @@ def detector_of(reader: Reader, seed: int, **settings: object) -> Detector:
 
 
 def test_the_page_answers_by_the_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = imported("A method", tmp_path / "agreed.py", monkeypatch).Agreed
+    method = imported("add_method", tmp_path / "agreed.py", monkeypatch).Agreed
     monkeypatch.setitem(METHODS, "agreed", method)
-    reader, said = make_reader(), examples("docs/extending.md", "A method")[1]
-    given = {"reader": reader, "document": some_tokens(60), "question": QUESTION, "detector": detector_of(reader, 3)}
-    exec(said, given)
-    fixed, adaptive = (given[name].generation.trace for name in ("fixed", "adaptive"))
+    reader = make_reader()
+    answers, options = Answers(reader, some_tokens(60)), {"max_new_tokens": 64}
+    ours = build("utaca", {"base": build("agreed", {}), "budget": 32, "policy": "sub.8"})
+    fixed = answers.answer(build("agreed", {"budget": 32}), QUESTION, **options).generation.trace
+    adaptive = answers.answer(ours, QUESTION, **options, detector=detector_of(reader, 3)).generation.trace
     assert {token.k for token in fixed} == {32}
     assert [(token.tentative or token).k for token in adaptive[:2]] == [32, 24]
     assert all(token.gdm for token in adaptive)
@@ -83,18 +90,18 @@ def test_the_page_answers_by_the_method(tmp_path: Path, monkeypatch: pytest.Monk
         utaca.generate(method().read(reader, some_tokens(60), 40), QUESTION, budget=9)
 
 
-@pytest.mark.parametrize("heading", ["A policy", "A trigger"])
-def test_a_policy_and_a_trigger_decode(heading: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reader, module = make_reader(), imported(heading, tmp_path / "example.py", monkeypatch)
+@pytest.mark.parametrize("page", ["add_policy", "add_trigger"])
+def test_a_policy_and_a_trigger_decode(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, module = make_reader(), imported(page, tmp_path / "example.py", monkeypatch)
     memory = prefill(reader, some_tokens(300))
-    if heading == "A policy":
+    if page == "add_policy":
         options = {"budget": 32, "policy": module.Careful(), "trigger": utaca.Detected(detector_of(reader, 1))}
     else:
         options = {"budget": 16, "policy": utaca.Sub(6), "trigger": module.Surer(0.8)}
     found = utaca.generate(memory, QUESTION, **options, max_new_tokens=40)
     assert 0 < found.rollbacks < len(found.trace)
     expanded = {token.k for token in found.trace if token.rolled_back}
-    assert expanded == {16} if heading == "A trigger" else {32} < expanded, "as far as the GDM asks for"
+    assert expanded == {16} if page == "add_trigger" else {32} < expanded, "as far as the GDM asks for"
     replayed = utaca.generate(memory, QUESTION, budget=[token.k for token in found.trace], max_new_tokens=40)
     assert [token.token for token in replayed.trace] == [token.token for token in found.trace]
 
@@ -112,7 +119,7 @@ def lead(scores: Tensor, reader: Reader) -> float:
 
 
 def test_a_signal_is_measured_by_its_own_hook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SIGNALS, "lead", imported("A signal", tmp_path / "lead.py", monkeypatch).SIGNAL)
+    monkeypatch.setitem(SIGNALS, "lead", imported("add_signal", tmp_path / "lead.py", monkeypatch).SIGNAL)
     monkeypatch.setattr(schema, "SIGNALS", (*schema.SIGNALS, "lead"))
     reader = make_reader()
     # While a short document is answered, no block is far, then one, then several.
@@ -129,17 +136,22 @@ def test_a_signal_is_measured_by_its_own_hook(tmp_path: Path, monkeypatch: pytes
 
 # Files in the package
 
-SPEED = "A table of points"
-"""The heading of the page's table that needs no code."""
-
 ADDED = {
-    "methods/agreed.py": "A method",
-    "detection/signals/lead.py": "A signal",
-    "reporting/tables/lengths.py": "A table",
+    "methods/agreed.py": "add_method",
+    "detection/signals/lead.py": "add_signal",
+    "reporting/tables/lengths.py": "add_table",
 }
-"""The page's method, signal and table, a file each of the package."""
+"""The method, the signal and the table, each a file of the package, by the page that has them."""
+
+
+def told(page: str) -> list[dict[str, Any]]:
+    """What the Snakemake commands of a page say on the config."""
+    commands = [words[1:] for words in typed(ROOT / "docs" / f"{page}.md") if words[:2] == ["snakemake", "--cores"]]
+    return [parse_config(get_argument_parser().parse_args(words).config) for words in commands]
+
 
 INSTALLED = """
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,6 +168,11 @@ from workflow.digests import Digests
 from workflow.reporting import Reporting
 
 root, script = Path(sys.argv[1]), Path(sys.argv[2])
+methods, signals = map(json.loads, sys.argv[3:])
+for said in methods:
+    assert [point.method for point in planned(root, **said).settings.decoded("methods")] == ["agreed"]
+for said in signals:
+    assert planned(root, **said).settings.detectors["mine"].signals == ["margin", "lead"]
 points = {"points": {"own": {"method": "agreed"}}, "decode": {"methods": ["own"]}}
 detectors = {"detectors": {"mine": {"signals": ["margin", "lead"]}}}
 config = load(compose(points | detectors | {"methods": {"agreed": {"budget": "9"}}}, root))
@@ -193,13 +210,15 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
     source, script = tmp_path / "src", ROOT / "workflow" / "scripts" / "table.py"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "data").symlink_to(ROOT / "data")
-    for file, heading in ADDED.items():
-        (source / "utaca" / file).write_text(examples("docs/extending.md", heading)[0], encoding="utf-8")
+    for file, page in ADDED.items():
+        (source / "utaca" / file).write_text(examples(page)[0], encoding="utf-8")
     declarations = source / "utaca" / "reporting" / "tables.yaml"
     with declarations.open("a", encoding="utf-8") as file:
-        file.write(examples("docs/extending.md", SPEED, "yaml")[0])
+        file.write(examples("add_table", "yaml")[0])
     environment = {**os.environ, "PYTHONPATH": f"{source}:{ROOT / 'tests'}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [sys.executable, "-c", INSTALLED, ROOT, script]
+    said = [told("add_method"), told("add_signal")]
+    assert all(said)
+    command = [sys.executable, "-c", INSTALLED, ROOT, script, *map(json.dumps, said)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     method, signals, *outputs, speed = done.stdout.splitlines()
@@ -221,7 +240,7 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
 def test_the_page_has_the_family_that_the_readers_tests_add(monkeypatch: pytest.MonkeyPatch) -> None:
     # What the example leaves there is taken away again.
     monkeypatch.setitem(FAMILIES, "gpt_neox", None)
-    exec(examples("docs/extending.md", "A model family")[0], {})
+    exec(examples("add_model_family")[0], {})
     assert FAMILIES["gpt_neox"] == NEOX
 
 
@@ -236,12 +255,12 @@ FIELDS = [
 
 
 def test_a_task_asks_by_its_template_once_config_names_it(tiny: Reader, tmp_path: Path, monkeypatch) -> None:
-    task = imported("A task of a benchmark", tmp_path / "multifieldqa.py", monkeypatch).MultiFieldQA
+    task = imported("add_task", tmp_path / "multifieldqa.py", monkeypatch).MultiFieldQA
     monkeypatch.setitem(TASKS, "multifieldqa_en", task)
     file = tmp_path / "LongBench" / "multifieldqa_en.jsonl"
     file.parent.mkdir()
     file.write_text("\n".join(map(json.dumps, FIELDS)), encoding="utf-8")
-    said = yaml.safe_load(examples("docs/extending.md", "A task of a benchmark", "yaml")[0])
+    said = yaml.safe_load(examples("add_task", "yaml")[0])
     said["tasks"]["path"] = str(tmp_path)
     plan = planned(ROOT, **said)
     assert plan.settings.asked == ["multifieldqa_en"]
@@ -262,34 +281,57 @@ def test_a_task_asks_by_its_template_once_config_names_it(tiny: Reader, tmp_path
     assert {(row.longest, row.prefix) for row in ask(task(), given)} == {(64, "")}
 
 
-# The README and docs/python.md
+# An attribute
 
 
-def test_the_readmes_python_runs_as_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "data").symlink_to(ROOT / "data")
-    monkeypatch.chdir(tmp_path)
-    given: dict[str, Any] = {}
-    (block,) = examples("README.md", "From Python")
-    exec(block, given)
-    assert given["answer"].text == "The university of Emma Thompson is Lund University."
-    assert given["answer"].trace[0].k == 64
+def test_people_with_an_attribute_of_ones_own_are_asked_for_it(tmp_path: Path) -> None:
+    (tmp_path / "dishes.jsonl").write_text(examples("add_attribute", "json")[0], encoding="utf-8")
+    rows = list(handwritten(tmp_path / "dishes.jsonl", 2))
+    assert [fact["attribute"] for row in rows for fact in row["facts"]] == ["favourite dish", "favourite dish", "hobby"]
+    assert question(["favourite dish"], rows[0]["person"], "compact") == "Summarize the favourite dish of Ada Lopez."
+    said = yaml.safe_load(examples("add_attribute", "yaml")[0])
+    plan = planned(ROOT, **said | {"tasks": said["tasks"] | {"path": str(tmp_path)}})
+    assert plan.task_files("dishes") == [str(tmp_path / "dishes.jsonl")]
+    assert [point.method for point in plan.settings.decoded("dishes")] == ["full"]
 
 
-def test_the_python_page_runs(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    detector = detector_of(tiny, 0)
-    detector.reader = Origin(tiny.settings.name, tiny.identity)
-    detector.save("results/quick/detectors/utaca/seed0/model.safetensors")
-    document = "The university of Emma Thompson is Lund University. " + "It was a cold day, and nobody came. " * 200
-    given = {"document": document}
-    code = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(code) >= 2
-    for block in code:
-        exec(block, given)
-    assert {token.k for token in given["fixed"].trace} == {32}
-    assert [(token.tentative or token).k for token in given["adaptive"].trace[:2]] == [64, 48]
-    assert given["exact"].dtype == torch.float32
-    assert given["exact"].settings.memory.prefill_budget == 4
+def test_an_attribute_of_invented_people_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    (line,) = examples("add_attribute", "text")
+    (name, draw), *_ = eval(f"{{{line}}}").items()
+    monkeypatch.setitem(attributes._DRAWS, name, draw)
+    value = attributes.draw_value(name, random.Random(1), "en_US")
+    assert value in {"grilled sardines", "lentil soup", "plum cake"}
+    (sentence, *_) = templates.write("Ada Lopez", [(name, value)], varied=False)
+    assert value in sentence
+
+
+# Names of another language
+
+DRAWN = """
+import random
+from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
+from utaca.biographies.people import LOCALES, draw_person
+
+assert LOCALES[-1] == "pl_PL"
+people = [draw_person(random.Random(seed)) for seed in range(300)]
+assert any(person.locale == "pl_PL" for person in people)
+for attribute in (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES):
+    assert all(draw_value(attribute, random.Random(seed), "pl_PL") for seed in range(20))
+"""
+
+
+def test_names_of_another_language_are_two_lines(tmp_path: Path) -> None:
+    for folder in ("src", "data"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.gguf"))
+    added = [block.partition("\n") for block in examples("add_names", "yaml")]
+    assert [file for file, _, _ in added] == ["# data/biographies/locales.yaml", "# data/biographies/values.yaml"]
+    for file, _, line in added:
+        path = tmp_path / file.removeprefix("# ")
+        # Both lists stand at the end of their files.
+        path.write_text(path.read_text(encoding="utf-8").rstrip("\n") + f"\n  {line}", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", DRAWN], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # What does not fit

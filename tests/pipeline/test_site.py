@@ -12,7 +12,8 @@ from conftest import ROOT
 
 import utaca
 
-pytest.importorskip("myst_parser", reason="the site needs Sphinx and MyST: pip install '.[docs]'")
+for module in ("myst_parser", "furo", "sphinx_copybutton"):
+    pytest.importorskip(module, reason="the site needs Sphinx, MyST and a theme: pip install '.[docs]'")
 build_main = pytest.importorskip("sphinx.cmd.build", reason="the site needs Sphinx: pip install '.[docs]'").build_main
 
 

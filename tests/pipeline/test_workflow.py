@@ -398,8 +398,7 @@ def test_an_edit_reruns_what_uses_the_module(finished: Path) -> None:
 def test_what_is_added_beside_reruns_only_what_names_it(finished: Path) -> None:
     """A method, a signal, a table, a task, a reader and an option that nobody names leave a finished run as it is."""
     source = finished / "src" / "utaca"
-    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-    added = {"methods/agreed.py": "A method", "detection/signals/lead.py": "A signal"}
+    added = {"methods/agreed.py": "add_method", "detection/signals/lead.py": "add_signal"}
     lists = {
         source / "tasks" / "rows.yaml": "\nmine:\n  benchmark: B\n  template: T\n",
         finished / "data" / "readers" / "public.yaml": "\n# another reader\n",
@@ -407,17 +406,18 @@ def test_what_is_added_beside_reruns_only_what_names_it(finished: Path) -> None:
     before = {path: path.read_text(encoding="utf-8") for path in lists}
     table, option = source / "reporting" / "tables" / "lengths.py", finished / "config" / "points" / "own.yaml"
 
-    def example(heading: str) -> str:
-        return re.findall(r"```python\n(.*?)```", page.partition(f"\n## {heading}\n")[2], re.DOTALL)[0]
+    def example(page: str) -> str:
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        return re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
 
     try:
-        for name, heading in added.items():
-            (source / name).write_text(example(heading), encoding="utf-8")
+        for name, page in added.items():
+            (source / name).write_text(example(page), encoding="utf-8")
         for path, text in lists.items():
             path.write_text(before[path] + text, encoding="utf-8")
         shutil.copy(option.with_name("tiny.yaml"), option)
         assert smoke(finished) == {}
-        table.write_text(example("A table"), encoding="utf-8")
+        table.write_text(example("add_table"), encoding="utf-8")
         assert set(smoke(finished)) == {"table lengths", "manifest", "report", "results/tables"}
         table.unlink()
         jobs = smoke(finished, "points={own: {method: agreed}}", "decode={methods: [full, own]}")
