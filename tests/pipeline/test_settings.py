@@ -180,7 +180,7 @@ points: {own: {method: utaca, budget: 3, policy: set.1.prop}} => needs set.N or 
 points: {own: {method: utaca, budget: 3, policy: set.4}} => must be at most the budget
 points: {own: {method: snapkv, drafts: 3}} => points.own.drafts is 3 but is for points that decode from block memory
 points: {own: {method: infllm, budget: 0}} => points.own.budget is 0 but must be at least 1, in blocks
-points: {own: {method: other, budget: 1}} => points.own.method is 'other' but must be one of infllm, utaca, adakv
+points: {own: {method: other, budget: 1}} => points.own.method is 'other' but must be one of infllm, top_p, utaca, adakv
 points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement, seeds: 2}}
     => points.own.seeds is set but no detector expands its budget
 points: {own: {method: utaca, budget: 3, policy: sub.1, seeds: 9}}
@@ -507,7 +507,7 @@ def test_what_a_script_loads_is_in_its_closure(root: Path, monkeypatch: pytest.M
     scripts = json.loads(done.stdout)
     assert scripts
     # What a package loads by name is in the closure of a job that uses it: test_extending.py.
-    named = [f"utaca.methods.{name}" for name in schema.CONTEXT_METHODS]
+    named = [f"utaca.methods.{name}" for name in (*schema.CONTEXT_METHODS, schema.TOP_P)]
     named += [f"utaca.detection.signals.{name}" for name in schema.SIGNALS]
     for stem, loaded in scripts.items():
         # What the modules of tables load is another matter: test_plan.py.
