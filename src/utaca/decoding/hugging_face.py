@@ -349,8 +349,8 @@ def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         hidden = int((~seen).sum())
         if not seen[hidden:].all():
             raise UserError(
-                "the attention_mask hides tokens behind a prompt's beginning; pad on the left, as "
-                "tokenizer.padding_side='left' does"
+                "the attention_mask, given or made from pad_token_id, hides tokens behind a prompt's beginning; give "
+                "one, and pad on the left, as tokenizer.padding_side='left' does"
             )
         prompts.append(ids[hidden:])
     return prompts
