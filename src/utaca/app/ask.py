@@ -17,6 +17,7 @@ from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import prefill
 from utaca.readers.load import Reader
 from utaca.settings.schema import ADAPTIVE, FIXED
@@ -54,12 +55,7 @@ def ask(
     if choice.note:
         tell(choice.note)
     started = time.perf_counter()
-    if cache is None:
-        memory = prefill(reader, text, budget=choice.options["budget"], description="reading")
-        was_cached = False
-    else:
-        saved = opened(cache, cache_size)
-        memory, _, was_cached = saved.read(reader, text, choice.options["budget"], description="reading")
+    memory, was_cached = remembered(reader, text, choice.options["budget"], cache, cache_size)
     read_seconds = time.perf_counter() - started
     if was_cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {read_seconds:.1f} s.")
@@ -79,6 +75,19 @@ def ask(
     if page:
         names = ", ".join("standard input" if file == documents.STDIN else Path(file).name for file in files)
         _save_page(page, page_of(names, question, text, reader, generation, choice))
+
+
+def remembered(
+    reader: Reader, text: str, budget: int, cache: Path | None, cache_size: int
+) -> tuple[BlockMemory, bool]:
+    """The memory of a document, for answers under a ``budget``, and whether it came from the folder ``cache``.
+
+    Otherwise it is read now, and kept there unless ``cache`` is None; the folder takes ``cache_size`` bytes at most.
+    """
+    if cache is None:
+        return prefill(reader, text, budget=budget, description="reading"), False
+    memory, _, was_cached = opened(cache, cache_size).read(reader, text, budget, description="reading")
+    return memory, was_cached
 
 
 def _save_page(page: Path, html: str) -> None:
@@ -197,12 +206,16 @@ def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
         tell(legend(most))
 
     def show(token: Token) -> None:
-        # An answer must not send control codes to the terminal.
-        text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", token.text)
+        text = printable(token.text)
         out.write(shade(text, token, most) if coloured else text)
         out.flush()
 
     return show
+
+
+def printable(text: str) -> str:
+    """A text without control codes, which an answer must not send to a terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 def shade(text: str, token: Token, most: int) -> str:

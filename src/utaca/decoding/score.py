@@ -116,7 +116,8 @@ def score(
     (generation,) = generate_together([decoding])
     trace = generation.trace
     if trigger is not None and trigger.detector is not None:
-        doubted = [token.rolled_back or token.distrusted for token in trace]
+        # The verdict on the first pass of each token, as its GDM.
+        doubted = [(token.tentative or token).distrusted for token in trace]
     else:
         doubted = [token.margin < reader.settings.margin for token in trace]
     entropies = [given.note(number, token).item() for number, token in enumerate(trace)]
