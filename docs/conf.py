@@ -44,6 +44,7 @@ NAVIGATION = {
         "docs/endpoints",
         "docs/extending",
         "docs/python",
+        "docs/transformers",
         "docs/analyses",
         "docs/review",
         "docs/install",

@@ -1,7 +1,9 @@
 """``model.generate`` of transformers with block memory: the answers are utaca's, the arguments keep their effect."""
 
 import copy
+import re
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -18,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     StoppingCriteria,
     TextIteratorStreamer,
+    dynamic_module_utils,
     pipeline,
 )
 
@@ -83,7 +86,9 @@ def test_adaptive_budgets(reader: Reader, model: PreTrainedModel, trigger: utaca
     output = generated(model, custom_generate=custom)
     assert output[0, len(PROMPT) :].tolist() == expected(reader, **options)
     (answer,) = custom.answers
-    assert answer.rollbacks and len(answer.trace) == NEW and answer.finish == "length"
+    assert answer.rollbacks
+    assert len(answer.trace) == NEW
+    assert answer.finish == "length"
 
 
 def test_where_the_document_ends(reader: Reader, model: PreTrainedModel) -> None:
@@ -132,9 +137,7 @@ def test_finished_rows_go_on_as_padding(reader: Reader, model: PreTrainedModel) 
     end = answers[0][place]
     custom = loop(drafts=4)
     mask = torch.ones_like(prompts)  # without one transformers takes any 96 for padding
-    output = generated(
-        model, prompts, attention_mask=mask, eos_token_id=end, pad_token_id=96, custom_generate=custom
-    )
+    output = generated(model, prompts, attention_mask=mask, eos_token_id=end, pad_token_id=96, custom_generate=custom)
     assert output[0, 200:].tolist() == answers[0][: place + 1] + [96] * (NEW - place - 1)
     assert output[1, 200:].tolist() == answers[1]
     assert [answer.finish for answer in custom.answers] == ["eos", "length"]
@@ -156,7 +159,8 @@ def test_stopping_criteria(reader: Reader, model: PreTrainedModel, drafts: int) 
     custom = loop(drafts=drafts)
     output = generated(model, stopping_criteria=[Stop(205)], custom_generate=custom)
     assert output[0, 200:].tolist() == expected(reader)[:5]
-    assert custom.answers[0].finish == "stopped" and len(custom.answers[0].trace) == 5
+    assert custom.answers[0].finish == "stopped"
+    assert len(custom.answers[0].trace) == 5
 
 
 def test_logits_processors_and_scores(reader: Reader, model: PreTrainedModel) -> None:
@@ -176,14 +180,17 @@ def test_logits_processors_and_scores(reader: Reader, model: PreTrainedModel) ->
     assert plain[0] not in tokens[200:]
     # The processor sees the whole sequence so far.
     assert seen == [tokens[: 200 + number] for number in range(NEW)]
-    assert len(output.scores) == len(output.logits) == NEW and output.scores[0].shape == (1, 97)
+    assert len(output.scores) == len(output.logits) == NEW
+    assert output.scores[0].shape == (1, 97)
     for token, scores, logits in zip(tokens[200:], output.scores, output.logits, strict=True):
         assert scores[0].argmax() == token
-        assert scores[0, plain[0]] == -torch.inf and logits.isfinite().all()
+        assert scores[0, plain[0]] == -torch.inf
+        assert logits.isfinite().all()
     assert output.logits[0][0].argmax() == plain[0]
     # transformers' own reading of the scores
     transitions = model.compute_transition_scores(output.sequences, output.scores, normalize_logits=True)
-    assert transitions.shape == (1, NEW) and (transitions <= 0).all()
+    assert transitions.shape == (1, NEW)
+    assert (transitions <= 0).all()
 
 
 def test_scores_of_accepted_passes(model: PreTrainedModel) -> None:
@@ -208,13 +215,15 @@ def test_sampling_follows_the_arguments_and_the_seed(model: PreTrainedModel, rea
         return generated(model, do_sample=True, **options)[0, 200:].tolist()
 
     hot = drawn(temperature=5.0)
-    assert hot == drawn(temperature=5.0) and len({*map(tuple, (hot, drawn(temperature=4.0), expected(reader)))}) > 1
+    assert hot == drawn(temperature=5.0)
+    assert len({*map(tuple, (hot, drawn(temperature=4.0), expected(reader)))}) > 1
     assert drawn(top_k=1) == expected(reader)
     assert drawn(temperature=1e-4) == expected(reader)
     # Drafts and rollbacks take no further numbers.
     assert drawn(temperature=5.0, custom_generate=loop(drafts=5)) == hot
     several = generated(model, do_sample=True, temperature=5.0, num_return_sequences=3)
-    assert several.shape == (3, 200 + NEW) and len({*map(tuple, several.tolist())}) == 3
+    assert several.shape == (3, 200 + NEW)
+    assert len({*map(tuple, several.tolist())}) == 3
 
 
 def test_a_streamer_gets_prompt_and_tokens(model: PreTrainedModel, reader: Reader) -> None:
@@ -323,16 +332,40 @@ def test_settings_by_default_are_those_of_the_listed_reader() -> None:
     custom = utaca.custom_generate()
     generated(model, PROMPT[None], custom_generate=custom)
     settings = custom._reader.settings
-    assert settings.name == "tiny" and settings.memory.n_local == 256
+    assert settings.name == "tiny"
+    assert settings.memory.n_local == 256
     assert custom.answers[0].trace[0].k <= settings.budget == 8
     custom = utaca.custom_generate(memory=MemorySettings(n_local=64))
     generated(model, PROMPT[None], custom_generate=custom)
     assert custom._reader.settings.memory.n_local == 64
 
 
-def test_the_folder_for_the_hub(model: PreTrainedModel, reader: Reader, tmp_path: Path) -> None:
+def test_the_folder_for_the_hub(
+    model: PreTrainedModel, reader: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # transformers copies the code there and imports the copy.
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
     folder = tmp_path / "utaca"
     shutil.copytree(ROOT / "data" / "hub", folder)
     options = {"budget": 4, "document_tokens": DOCUMENT, "memory": SETTINGS, "trust_remote_code": True}
     output = generated(model, custom_generate=str(folder), **options)
     assert output[0, 200:].tolist() == expected(reader)
+
+
+def test_the_examples_of_the_page_run_as_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")
+    first, second = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    exec(first, names)
+    assert "May 3, 1959" in capsys.readouterr().out
+    exec(second, names)
+    born, studied = capsys.readouterr().out.splitlines()
+    assert "May 3, 1959" in born
+    assert "Harvard" in studied
+    loop = names["loop"]
+    assert len(loop._documents) == 1
+    assert len({token.k for token in loop.answers[0].trace}) > 1

@@ -44,15 +44,18 @@ def test_wrong_tokens_are_marked(prepared: Path, tiny: Reader) -> None:
     scores = scores_of(tiny, WRONG)
     assert done.stdout.replace("[[", "").replace("]]", "") == f"{WRONG}\n"
     texts = [scores.span_text(span) for span in scores.spans]
-    assert texts and all(f"[[{text}]]" in done.stdout for text in texts)
+    assert texts
+    assert all(f"[[{text}]]" in done.stdout for text in texts)
     assert any("June" in text or "8" in text or "1921" in text for text in texts)
     assert f"{len(scores.tokens)} tokens in {scores.passes} passes" in done.stderr
     assert f"{sum(scores.doubted)} marked." in done.stderr
     # The generated answer has fewer doubtful tokens, and is likelier.
     right = scores_of(tiny, RIGHT)
-    assert sum(right.doubted) < sum(scores.doubted) and right.logprob > scores.logprob
+    assert sum(right.doubted) < sum(scores.doubted)
+    assert right.logprob > scores.logprob
     coloured = scoring._marked(scores, coloured=True)
-    assert coloured.count("\x1b[0m") == len(texts) and "[[" not in coloured
+    assert coloured.count("\x1b[0m") == len(texts)
+    assert "[[" not in coloured
 
 
 def test_lines_of_json(prepared: Path, tiny: Reader) -> None:
@@ -67,7 +70,8 @@ def test_lines_of_json(prepared: Path, tiny: Reader) -> None:
         assert shown["p"] == pytest.approx(token.gdm, abs=1e-3)
     assert [token["doubted"] for token in tokens] == scores.doubted
     assert totals["text"] == "".join(token["text"] for token in tokens) == WRONG
-    assert totals["doubted"] == sum(scores.doubted) and totals["budget"] == 8
+    assert totals["doubted"] == sum(scores.doubted)
+    assert totals["budget"] == 8
     assert [span["text"] for span in totals["spans"]] == [scores.span_text(span) for span in scores.spans]
 
 
@@ -86,18 +90,18 @@ def test_rows_of_a_csv_file(prepared: Path, tiny: Reader, monkeypatch: pytest.Mo
     remembered = scoring.remembered
     monkeypatch.setattr(scoring, "remembered", lambda *args: read.append(args[1]) or remembered(*args))
     done = score("--csv", "rows/rows.csv", "--out", "scores.csv", "--no-cache")
-    assert done.stdout == "" and "3 answers: scores.csv" in done.stderr
+    assert done.stdout == ""
+    assert "3 answers: scores.csv" in done.stderr
     assert read == [DOCUMENT, other]
     with Path("scores.csv").open(newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
     assert [(row["document"], row["answer"]) for row in table] == rows
     scores = scores_of(tiny, WRONG)
     assert float(table[0]["logprob"]) == pytest.approx(scores.logprob, abs=1e-3)
-    assert int(table[0]["tokens"]) == len(scores.tokens) and int(table[0]["doubted"]) == sum(scores.doubted)
+    assert int(table[0]["tokens"]) == len(scores.tokens)
+    assert int(table[0]["doubted"]) == sum(scores.doubted)
     assert float(table[0]["max_hallucinated"]) == pytest.approx(max(t.gdm[0] for t in scores.tokens), abs=1e-3)
-    assert [span["text"] for span in json.loads(table[0]["spans"])] == [
-        scores.span_text(span) for span in scores.spans
-    ]
+    assert [span["text"] for span in json.loads(table[0]["spans"])] == [scores.span_text(span) for span in scores.spans]
     again = score("--csv", "rows/rows.csv", "--no-cache")
     assert list(csv.DictReader(io.StringIO(again.stdout))) == table
     lines = [json.loads(line) for line in score("--csv", "rows/rows.csv", "--json").stdout.splitlines()]
@@ -126,5 +130,7 @@ def test_rows_of_a_csv_file(prepared: Path, tiny: Reader, monkeypatch: pytest.Mo
 def test_what_cannot_be_scored_is_a_sentence(prepared: Path, words: list[str], rows: str, sentence: str) -> None:
     Path("rows.csv").write_text(rows, encoding="utf-8")
     done = score(*words)
-    assert done.exit_code == 2 and done.stdout == ""
-    assert sentence in done.stderr and len(done.stderr.splitlines()) == 1
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -77,9 +77,7 @@ def ask(
         _save_page(page, page_of(names, question, text, reader, generation, choice))
 
 
-def remembered(
-    reader: Reader, text: str, budget: int, cache: Path | None, cache_size: int
-) -> tuple[BlockMemory, bool]:
+def remembered(reader: Reader, text: str, budget: int, cache: Path | None, cache_size: int) -> tuple[BlockMemory, bool]:
     """The memory of a document, for answers under a ``budget``, and whether it came from the folder ``cache``.
 
     Otherwise it is read now, and kept there unless ``cache`` is None; the folder takes ``cache_size`` bytes at most.

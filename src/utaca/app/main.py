@@ -193,7 +193,7 @@ def score(
     if out is not None:
         raise UserError("--out is for the rows of --csv; the scores of one answer go to standard output")
     if len(words) != 2 or not document:
-        raise UserError('give --document FILE, and a question and an answer in quotes, or give --csv FILE')
+        raise UserError("give --document FILE, and a question and an answer in quotes, or give --csv FILE")
     scoring.score(wanted, document, *words)
 
 

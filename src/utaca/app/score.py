@@ -32,9 +32,9 @@ _PATH = re.compile(r"\S+\.\w{1,5}")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user wants: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``; None: the reader's.
+    """What a user wants: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
 
-    With ``json_lines`` the scores are JSON. ``cache`` and ``cache_size`` are as for
+    Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. ``cache`` and ``cache_size`` are as for
     :func:`utaca.app.ask.remembered`.
     """
 
@@ -223,7 +223,7 @@ def _in_words(scores: AnswerScores) -> str:
     hallucinated = totals["max_hallucinated"]
     worst = "" if hallucinated is None else f"; at most {hallucinated:.2f} hallucinated"
     return (
-        f"{totals['tokens']} tokens in {scores.passes} passes; log-probability {totals['mean_logprob']:.2f} and entropy "
-        f"{totals['mean_entropy']:.2f} a token; smallest margin {totals['min_margin']:.2f}{worst}; "
+        f"{totals['tokens']} tokens in {scores.passes} passes; log-probability {totals['mean_logprob']:.2f} and "
+        f"entropy {totals['mean_entropy']:.2f} a token; smallest margin {totals['min_margin']:.2f}{worst}; "
         f"{totals['doubted']} marked."
     )

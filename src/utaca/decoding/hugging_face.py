@@ -300,10 +300,7 @@ class _Processed(Noted):
             rows = len(self._prompts)
             sequences = torch.cat((prompt, answer)).repeat(rows, 1)
             processed = self._processors(sequences, plain.repeat(rows, 1))[self._row]
-        if self._sampling is not None:
-            token = self._sampling.drawn(self._number, processed)
-        else:
-            token = processed.argmax()
+        token = self._sampling.drawn(self._number, processed) if self._sampling else processed.argmax()
         return token.to(logits.device), (processed, plain)
 
 

@@ -15,7 +15,7 @@ from utaca.decoding.choosing import Given
 from utaca.decoding.loop import generate_together
 from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy, Set
-from utaca.decoding.triggers import Detected, Trigger
+from utaca.decoding.triggers import Agreement, Detected, Trigger
 from utaca.detection.detector import Detector
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
@@ -84,7 +84,8 @@ def score(
     the given tokens as it would to generated ones; without them it is fixed. A pass scores up to ``rows`` tokens; the
     scores are those of a token a pass, up to rounding.
 
-    Raises :class:`UserError` as :class:`utaca.Decoding` does, and if the answer is empty or goes on behind an end token.
+    Raises :class:`UserError` as :class:`utaca.Decoding` does, and if the answer is empty or goes on behind an end token,
+    or if the trigger is :class:`utaca.Agreement`.
     """
     if not hasattr(reading, "begin"):
         raise UserError("an answer is scored on a document that was read, as memory = utaca.prefill(reader, text)")
@@ -93,6 +94,8 @@ def score(
     if detector is not None and trigger is not None:
         raise UserError("a trigger has its own detector; give utaca.score a detector or a trigger, not both")
     reader = reading.reader
+    if isinstance(trigger, Agreement):
+        raise UserError("Agreement compares tokens that the reader chooses, and these are given; take another trigger")
     tokens = _tokens(reader, question, answer)
     if reader.stop_tokens.intersection(tokens[:-1]):
         raise UserError("the answer goes on behind an end token; give the tokens up to the first of these")
