@@ -34,8 +34,8 @@ _PATH = re.compile(r"\S+\.\w{1,5}")
 class Wanted:
     """What a user wants: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
 
-    Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. ``cache`` and ``cache_size`` are as for
-    :func:`utaca.app.ask.remembered`.
+    Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. ``cache`` and
+    ``cache_size`` are as for :func:`utaca.app.ask.remembered`.
     """
 
     reader: str
