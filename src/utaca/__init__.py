@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "decoding.hugging_face": ("custom_generate",),
+    "decoding.hugging_face": ("CustomGenerate", "custom_generate"),
     "decoding.loop": ("Batch", "generate", "generate_together", "stream"),
     "decoding.options": ("Decoding", "Sampling"),
     "decoding.policies": ("Policy", "Set", "Sub"),

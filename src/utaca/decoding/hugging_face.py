@@ -194,8 +194,10 @@ class _Rows:
 
     def add(self, memory: BlockMemory, question: tuple[int, ...], options: dict[str, Any]) -> None:
         """Begin the answer to the next prompt."""
-        draws = bool(self._config.do_sample)
-        choice = _Processed(self._processors, self._prompts, len(self._answers), draws=draws)
+        config = self._config
+        keeps = config.return_dict_in_generate and (config.output_scores or config.output_logits)
+        row = len(self._answers)
+        choice = _Processed(self._processors, self._prompts, row, draws=bool(config.do_sample), keeps=bool(keeps))
         answer = self._batch.add(Decoding(memory, question, sampling=choice, **options))
         choice.trace = answer.generation.trace
         self._choices.append(choice)
@@ -268,14 +270,14 @@ class _Rows:
 class _Processed(Noted):
     """Tokens of one answer by the logits that processors of transformers make of a pass's, greedily or drawn.
 
-    The note of a pass is (processed logits [V], logits [V]), in float32. A step draws one number from PyTorch's random
-    numbers, which ``torch.manual_seed`` sets, and applies it to each of its passes.
+    If it ``keeps`` them, the note of a pass is (processed logits [V], logits [V]), in float32; else it is None. A step
+    draws one number from PyTorch's random numbers, which ``torch.manual_seed`` sets, and applies it to each of its passes.
     """
 
     trace: list[Token]
     """The answer's tokens so far."""
 
-    def __init__(self, processors: LogitsProcessorList, prompts: Tensor, row: int, *, draws: bool) -> None:
+    def __init__(self, processors: LogitsProcessorList, prompts: Tensor, row: int, *, draws: bool, keeps: bool) -> None:
         """``row`` is that of the answer's prompt among ``prompts`` [B, L]."""
         super().__init__()
         self._processors = processors
@@ -283,13 +285,14 @@ class _Processed(Noted):
         self._row = row
         self._sampling = Sampling() if draws else None
         self._number = 0.0
+        self._keeps = keeps
 
     def begin(self) -> None:
         """See :class:`Noted`."""
         if self._sampling is not None:
             self._number = torch.rand((), dtype=torch.float64).item()
 
-    def choose(self, step: int, logits: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def choose(self, step: int, logits: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor] | None]:
         """See :class:`Noted`."""
         prompt = self._prompts[self._row]
         plain = logits.to(prompt.device, torch.float32, copy=True)
@@ -301,7 +304,7 @@ class _Processed(Noted):
             sequences = torch.cat((prompt, answer)).repeat(rows, 1)
             processed = self._processors(sequences, plain.repeat(rows, 1))[self._row]
         token = self._sampling.drawn(self._number, processed) if self._sampling else processed.argmax()
-        return token.to(logits.device), (processed, plain)
+        return token.to(logits.device), (processed, plain) if self._keeps else None
 
 
 def _stacked(rows: Sequence[Tensor | None]) -> Tensor:

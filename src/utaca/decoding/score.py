@@ -84,8 +84,8 @@ def score(
     the given tokens as it would to generated ones; without them it is fixed. A pass scores up to ``rows`` tokens; the
     scores are those of a token a pass, up to rounding.
 
-    Raises :class:`UserError` as :class:`utaca.Decoding` does, if the answer is empty or goes on behind an end token, and
-    if the trigger is :class:`utaca.Agreement`.
+    Raises :class:`UserError` as :class:`utaca.Decoding` does, if the answer is empty or goes on behind an end token,
+    and if the trigger is :class:`utaca.Agreement`.
     """
     if not hasattr(reading, "begin"):
         raise UserError("an answer is scored on a document that was read, as memory = utaca.prefill(reader, text)")
