@@ -271,7 +271,7 @@ class _Processed(Noted):
     """Tokens of one answer by the logits that processors of transformers make of a pass's, greedily or drawn.
 
     If it ``keeps`` them, the note of a pass is (processed logits [V], logits [V]), in float32; else it is None. A step
-    draws one number from PyTorch's random numbers, which ``torch.manual_seed`` sets, and applies it to each of its passes.
+    draws one of PyTorch's random numbers, which ``torch.manual_seed`` sets, and applies it to each of its passes.
     """
 
     trace: list[Token]
