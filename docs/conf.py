@@ -44,6 +44,7 @@ NAVIGATION = {
     ],
     "How-to": [
         "docs/change_reader",
+        "docs/transformers",
         "docs/endpoints",
         "docs/big_model",
         "docs/cluster",

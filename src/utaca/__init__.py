@@ -13,9 +13,11 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "decoding.hugging_face": ("CustomGenerate", "custom_generate"),
     "decoding.loop": ("Batch", "generate", "generate_together", "stream"),
     "decoding.options": ("Decoding", "Sampling"),
     "decoding.policies": ("Policy", "Set", "Sub"),
+    "decoding.score": ("AnswerScores", "score"),
     "decoding.triggers": ("Agreement", "Detected", "Every", "Margin", "Replayed", "Trigger"),
     "detection.detector": ("Detector", "load_detector"),
     "errors": ("UserError",),

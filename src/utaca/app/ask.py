@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from torch import Tensor
+
 import utaca
 from utaca.app import documents
 from utaca.app.cache import opened
@@ -18,7 +20,9 @@ from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
+from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import prefill, seconds_to_read
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
 from utaca.settings.schema import ADAPTIVE, FIXED
 from utaca.trace import Generation, Token
@@ -61,11 +65,7 @@ def ask(
     if saved is None or not saved.holds(reader, tokens, budget):
         tell(f"Reading {len(tokens):,} tokens takes {about(seconds_to_read(reader, tokens, budget))}.")
     started = time.perf_counter()
-    if saved is None:
-        memory = prefill(reader, tokens, budget=budget, description="reading")
-        was_cached = False
-    else:
-        memory, _, was_cached = saved.read(reader, tokens, budget, description="reading")
+    memory, was_cached = remembered(reader, tokens, budget, saved)
     read_seconds = time.perf_counter() - started
     if was_cached:
         tell(f"Read before: {len(memory):,} tokens came from the cache in {read_seconds:.1f} s.")
@@ -108,6 +108,20 @@ def about(seconds: float) -> str:
     if seconds < 5400:
         return f"about {round(seconds / 60)} min"
     return f"about {seconds / 3600:.1f} h"
+
+
+def remembered(
+    reader: Reader, document: str | Tensor, budget: int, saved: SavedDocuments | None
+) -> tuple[BlockMemory, bool]:
+    """The memory of a document for answers under a ``budget``, and whether it is one of the ``saved`` documents.
+
+    ``document`` is its text or token ids [N]. If it is not among them, it is read now, and saved unless ``saved`` is
+    None.
+    """
+    if saved is None:
+        return prefill(reader, document, budget=budget, description="reading"), False
+    memory, _, was_cached = saved.read(reader, document, budget, description="reading")
+    return memory, was_cached
 
 
 def _save_page(page: Path, html: str) -> None:
@@ -227,12 +241,16 @@ def shaded(out: TextIO, choice: Choice) -> Callable[[Token], None]:
         tell(legend(most))
 
     def show(token: Token) -> None:
-        # An answer must not send control codes to the terminal.
-        text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", token.text)
+        text = printable(token.text)
         out.write(shade(text, token, most) if coloured else text)
         out.flush()
 
     return show
+
+
+def printable(text: str) -> str:
+    """A text without control codes, which an answer must not send to a terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
 
 
 def shade(text: str, token: Token, most: int) -> str:

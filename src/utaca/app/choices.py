@@ -103,6 +103,21 @@ def choose(
     return Choice(options, setting, policy, note)
 
 
+def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
+    """The detector of a ``name`` or file for a reader, by default the one that :func:`choose` takes.
+
+    None if no name is given and no detector ships for the reader. Raises :class:`UserError` if the name is no
+    detector's, or if the detector does not suit the reader.
+    """
+    name = name or _preferred(reader)
+    if not name:
+        return None
+    setting = _parsed(name)
+    if setting.kind != "detector":
+        raise UserError(f"{name} is a trigger without a detector; name one that ships, or give a detector's file")
+    return triggered(reader, setting, reader.settings.budget).detector
+
+
 def _preferred(reader: Reader) -> str:
     """The name of the detector that is taken for a reader if the user names none; "" if none ships."""
     shipped = detectors(reader.identity)

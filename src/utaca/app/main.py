@@ -130,6 +130,9 @@ TRIGGER = typer.Option(
 DRAFTS = typer.Option(
     metavar="NUMBER", help="Tokens to guess ahead and check in one pass. 0 guesses none; the answer is the same.", min=0
 )
+CACHE = typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]")
+CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of that folder.")
+NO_CACHE = typer.Option("--no-cache", help="Do not use that folder.")
 
 
 @app.command(cls=Command)
@@ -156,16 +159,12 @@ def ask(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also save an HTML page that shows the answer token by token.")
     ] = None,
-    cache: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]"),
-    ] = None,
-    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of that folder.")] = "8GiB",
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Do not use that folder.")] = False,
+    cache: Annotated[str | None, CACHE] = None,
+    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
+    no_cache: Annotated[bool, NO_CACHE] = False,
 ) -> None:
     """Ask a question about one or more documents."""
     from utaca.app import ask as asking
-    from utaca.app.cache import bytes_of, default_folder
 
     *files, question = words
     if not question.strip():
@@ -177,12 +176,58 @@ def ask(
         "max_new_tokens": max_new_tokens,
         "drafts": drafts,
     }
+    kept = _kept(cache, cache_size, no_cache)
+    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
+
+
+def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
+    """The folder ``cache`` for documents, None for no folder, and the bytes ``cache_size`` that they take at most."""
+    from utaca.app.cache import bytes_of, default_folder
+
     if cache is not None and not cache.strip():
         # As a path it would be the working directory.
         raise UserError("--cache is empty; name a folder, or give --no-cache")
     folder = Path(cache) if cache else default_folder()
-    kept = {"cache": None if no_cache else folder, "cache_size": bytes_of(cache_size)}
-    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
+    return {"cache": None if no_cache else folder, "cache_size": bytes_of(size)}
+
+
+@app.command()
+def score(
+    reader: Annotated[str, READER],
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[QUESTION ANSWER]", help="A question and the answer to score.")
+    ] = None,
+    document: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="The document, as for utaca ask; may be repeated.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Many of them: columns document, question, answer.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file of scores.")] = None,
+    budget: Annotated[int | None, typer.Option(help="Blocks of each token.  [default: the reader's]", min=1)] = None,
+    detector: Annotated[
+        str | None, typer.Option(help="A shipped detector or a detector's file.  [default: the reader's detector]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and one of totals.")] = False,
+    cache: Annotated[str | None, CACHE] = None,
+    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
+    no_cache: Annotated[bool, NO_CACHE] = False,
+) -> None:
+    """Score given answers: which of their tokens are doubtful."""
+    from utaca.app import score as scoring
+
+    wanted = scoring.Wanted(reader, budget, detector, json, **_kept(cache, cache_size, no_cache))
+    words = words or []
+    if csv is not None:
+        if words or document:
+            raise UserError("--csv names documents, questions and answers in its rows; leave out the others")
+        scoring.score_rows(wanted, csv, out)
+        return
+    if out is not None:
+        raise UserError("--out is for the rows of --csv; the scores of one answer go to standard output")
+    if len(words) != 2 or not document:
+        raise UserError("give --document FILE, and a question and an answer in quotes, or give --csv FILE")
+    scoring.score(wanted, document, *words)
 
 
 @app.command()

@@ -1,12 +1,13 @@
 """Drafts: guesses of the next tokens, which one pass verifies by Algorithm 1 (speculative decoding).
 
-The guesses come from one of two places:
+The guesses come from one of three places:
 
 * :class:`PromptLookup`. An answer about a document often repeats the document and the question, so that the next tokens
   can be looked up: they are guessed to be those that followed the last tokens where these occurred before (Saxena,
   2023).
 * :class:`CompactPasses`. The model itself guesses: it decodes the next tokens under a few blocks, a pass for each
   (MagicDec, arXiv 2408.11049; TriForce, arXiv 2404.11912).
+* :class:`GivenAnswer`. The answer is given and only scored, so that every guess is right.
 
 A pass then decodes the present token and, in further rows, each guess. Each row has its own query, retrieves its own
 blocks under the budget that the policy would give its token, and sees the tokens of the rows before it. The rows are
@@ -122,6 +123,28 @@ class PromptLookup:
         return tokens[first : first + count].tolist()
 
 
+class GivenAnswer:
+    """Guesses of the next tokens of an answer that is given, at most ``most`` at once."""
+
+    def __init__(self, tokens: list[int], most: int) -> None:
+        """``tokens`` are the ids of the whole answer."""
+        self._tokens = tokens
+        self._most = most
+        self._length = 0
+
+    def add(self, token: int) -> None:
+        """Go on behind a token of the answer."""
+        self._length += 1
+
+    def guesses(self, also: int | None = None) -> list[int]:
+        """The next tokens; ``also``, if given, is the first of them."""
+        return self._tokens[self._length : self._length + self._most]
+
+
+Guesser = PromptLookup | GivenAnswer
+"""What guesses without a pass of the model."""
+
+
 @dataclass(frozen=True)
 class CompactPasses:
     """Guesses of the next tokens by passes under a few blocks, ``budget``; ``most`` passes for each verification.
@@ -176,7 +199,7 @@ class Drafts:
     ``guesser`` is None where nothing is guessed; each pass then has one row.
     """
 
-    def __init__(self, state: State, generation: Generation, guesser: PromptLookup | CompactPasses | None) -> None:
+    def __init__(self, state: State, generation: Generation, guesser: Guesser | CompactPasses | None) -> None:
         self._state = state
         self._generation = generation
         self._guesser = guesser
@@ -211,7 +234,7 @@ class Drafts:
         guesses: list[int] = []
         compact: list[Step] = []
         # Rows of a chain have one token each, so nothing is guessed behind a longer step.
-        if len(tokens) == 1 and isinstance(self._guesser, PromptLookup):
+        if len(tokens) == 1 and isinstance(self._guesser, Guesser):
             guesses = self._guesser.guesses(also)[: self._state.longest_chain - 1]
         elif len(tokens) == 1 and self._guesser is not None:
             guesses, compact = yield from self._guesser.guess(self._state, tokens)
@@ -244,5 +267,5 @@ class Drafts:
 
     def add(self, token: int) -> None:
         """Note a token of the answer."""
-        if isinstance(self._guesser, PromptLookup):
+        if isinstance(self._guesser, Guesser):
             self._guesser.add(token)

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from utaca.decoding.drafts import CompactPasses, Drafts, PromptLookup
+from utaca.decoding.choosing import Given
+from utaca.decoding.drafts import CompactPasses, Drafts, GivenAnswer, Guesser, PromptLookup
 from utaca.decoding.options import Decoding, Reading
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Trigger
@@ -261,10 +262,12 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     generation.finish = generation.finish or "length"
 
 
-def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> PromptLookup | CompactPasses | None:
+def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> Guesser | CompactPasses | None:
     """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text behind the document."""
     if not decoding.drafts:
         return None
+    if isinstance(decoding.sampling, Given):
+        return GivenAnswer(decoding.sampling.tokens, decoding.drafts)
     if decoding.draft_budget:
         return CompactPasses(decoding.draft_budget, decoding.drafts, decoding.reading.reader.stop_tokens)
     known = (decoding.reading.tokens, prompt)
@@ -307,7 +310,8 @@ def _prompt(decoding: Decoding) -> Tensor:
     reader = decoding.reading.reader
     if isinstance(decoding.question, str):
         return reader.encode_question(decoding.question, decoding.prefix)
-    prefix = reader.prompts.behind_text(decoding.prefix)
+    # A reader without a tokenizer encodes nothing.
+    prefix = reader.prompts.behind_text(decoding.prefix) if decoding.prefix else []
     return reader.document((*decoding.question, *prefix), "question")
 
 

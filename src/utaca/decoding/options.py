@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from utaca.decoding.choosing import Choosing
 from utaca.decoding.policies import Policy
 from utaca.decoding.triggers import Trigger
 from utaca.errors import UserError, whole
@@ -61,7 +62,7 @@ class Reading(Protocol):
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Choosing):
     """Nucleus sampling at ``temperature``: from the fewest best tokens whose probabilities sum to at least ``top_p``.
 
     Every step draws one number from the seed's stream and applies it to each of its passes, so a rollback that leaves
@@ -83,12 +84,12 @@ class Sampling:
             raise UserError("sampling: top_p must be above 0 and at most 1")
 
     def draws(self) -> Iterator[Callable[[Tensor], Tensor]]:
-        """Yield one function per step, without end; each maps logits [V] to the id [] of the drawn token."""
+        """See :class:`utaca.decoding.choosing.Choosing`."""
         generator = torch.Generator().manual_seed(int(self.seed) % 2**64)
         while True:
-            yield partial(self._choose, torch.rand((), generator=generator, dtype=torch.float64).item())
+            yield partial(self.drawn, torch.rand((), generator=generator, dtype=torch.float64).item())
 
-    def _choose(self, number: float, logits: Tensor) -> Tensor:
+    def drawn(self, number: float, logits: Tensor) -> Tensor:
         """The id [] of the token in the nucleus of ``logits`` [V] on which ``number``, from 0 to below 1, falls.
 
         The nucleus's tokens, the best first, part the range from 0 to 1 in proportion to their probabilities.
@@ -121,7 +122,8 @@ class Decoding:
     * ``max_new_tokens``: most tokens of the answer, the end token included.
     * ``most_sentences``: sentences after which the answer ends, although the model goes on; 0: any number. The token
       that begins a further sentence is not part of the answer.
-    * ``sampling``: how tokens are drawn; None: greedily.
+    * ``sampling``: how tokens are chosen, drawn as by :class:`Sampling` or by a
+      :class:`utaca.decoding.choosing.Choosing` of your own; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
     * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
@@ -141,7 +143,7 @@ class Decoding:
     policy: Policy | None = None
     trigger: Trigger | None = None
     max_new_tokens: int = 64
-    sampling: Sampling | None = None
+    sampling: Choosing | None = None
     expanded: int = 0
     measured: bool | Sequence[str] = False
     prefix: str = ""
@@ -157,7 +159,7 @@ class Decoding:
             ("prefix", str, "a text"),
             ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
             ("trigger", Trigger | None, "a utaca.Trigger, as utaca.Detected(detector)"),
-            ("sampling", Sampling | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
+            ("sampling", Choosing | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")

@@ -42,7 +42,7 @@ class TokenReader:
     ) -> None:
         self._reader = reader
         self._generation = generation
-        self._pieces = Pieces(reader.tokenizer)
+        self._pieces = Pieces(reader.tokenizer) if reader.tokenizer is not None else None
         self._detector = detector
         names = ["margin"]
         if detector:
@@ -138,7 +138,7 @@ class TokenReader:
         generation.trace.append(token)
         if token.token in self._reader.stop_tokens:
             generation.finish = "eos"
-        else:
+        elif self._pieces is not None:
             token.text = self._pieces.add(token.token)
         return following
 

@@ -180,6 +180,25 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def check_borrowed(model: PreTrainedModel) -> None:
+    """Raise :class:`UserError` unless a model that another program loaded is plain, of a supported family and type."""
+    config = model.config
+    where = f"model {model.name_or_path}" if model.name_or_path else f"this {type(model).__name__}"
+    if config.model_type not in FAMILIES:
+        raise UserError(f"{where} is a {config.model_type} model; supported are {', '.join(FAMILIES)}")
+    weights = list(model.parameters())
+    types = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
+    if getattr(model, "is_quantized", False):
+        raise UserError(f"{where} has quantised weights; load it in float32 or bfloat16")
+    if len(types) > 1 or types[0] not in ("float32", "bfloat16"):
+        raise UserError(f"{where} has weights of {' and '.join(types)}; load it in float32 or bfloat16")
+    devices = sorted({str(weight.device) for weight in weights})
+    if len(devices) > 1 or devices[0] == "meta":
+        raise UserError(f"{where} lies on {' and '.join(devices)}; load it onto one device, a CPU or a GPU")
+    _check_attention(where, config)
+    _check_rotation(where, model)
+
+
 def _check_config(settings: ReaderSettings) -> Path:
     """Path of a reader's ``config.json``; raise :class:`UserError` unless its model is plain, of a supported family."""
     reader = files.where(settings)

@@ -1,5 +1,6 @@
 """Readers loaded from a Hugging Face id, a folder or a GGUF file."""
 
+import copy
 import hashlib
 import json
 import os
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from functools import cache, cached_property, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +22,7 @@ from utaca.errors import UserError, in_a_sentence
 from utaca.machine import keep_freed_memory, pads_single_rows, take_gpu, visible_gpus
 from utaca.readers import files, gguf, hub, packed
 from utaca.readers.attention import ATTENTION, Attending, OneRow, Rotary
-from utaca.readers.checks import check, check_gpu, check_names, check_numbers, end_tokens, resolved
+from utaca.readers.checks import check, check_borrowed, check_gpu, check_names, check_numbers, end_tokens, resolved
 from utaca.readers.families import FAMILIES
 from utaca.readers.head import products
 from utaca.readers.model_config import model_config
@@ -44,14 +46,23 @@ PACKED_ROW_COST = 0.33
 class Reader:
     """A loaded model with its tokenizer, ready for block memory.
 
+    Without a tokenizer it reads token ids only: its tokens have no text, and none of them ends an answer. ``owns``: no
+    other model has these weights, so that they may be joined (:func:`utaca.readers.shortcuts.shorten`).
+
     ``layers`` are the layers of the model, first to last, ``sizes`` the model's sizes; ``width`` is the width of the
     residual stream and of an embedding. ``shape`` is (layers, query heads, key-value heads, width of a head).
-    ``before`` and ``after`` are the texts that the chat template writes before and after a user's text. While it is
-    ``watched``, hooks look at its layers, so that a pass must run them. If it ``pads``, a single token is computed as
-    two equal rows, because the machine multiplies two rows faster than one.
+    While it is ``watched``, hooks look at its layers, so that a pass must run them. If it ``pads``, a single token is
+    computed as two equal rows, because the machine multiplies two rows faster than one.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: ReaderSettings) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        settings: ReaderSettings,
+        *,
+        owns: bool = True,
+    ) -> None:
         self.model = model
         self.tokenizer = tokenizer
         self.settings = settings
@@ -59,15 +70,15 @@ class Reader:
         family = FAMILIES[config.model_type]
         self._parts = family.parts(model)
         if family.like_llama:
-            shorten(self._parts)
+            shorten(self._parts, joins=owns)
         self.layers = self._parts.layers
         self.sizes = Sizes.of(config.to_dict())
         self.width = self.sizes.hidden
         self.shape = self.sizes[:4]
         self.rotary = Rotary(self._parts.rotary, self.device)
-        self.prompts = Prompts(tokenizer)
-        self.before = self.prompts.before
-        self.after = self.prompts.after
+        if tokenizer is not None:
+            # At once, because not every tokenizer can be used.
+            self.prompts = Prompts(tokenizer)
         self.watched = False
         plain = settings.weights != "packed"
         self.pads = plain and self.device.type == "cpu" and self.dtype == torch.bfloat16 and pads_single_rows()
@@ -82,6 +93,21 @@ class Reader:
         """Keep the last tokens' embeddings of a site; a forward hook of the site's module."""
         # A view would keep the output for all tokens of the pass in memory.
         self._embeddings[site] = output[:, -1].clone()
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The encoder of texts; raises :class:`UserError` without a tokenizer."""
+        raise UserError(f"reader {self.settings.name} has no tokenizer; give it token ids instead of texts")
+
+    @property
+    def before(self) -> str:
+        """The text that the chat template writes before a user's text."""
+        return self.prompts.before
+
+    @property
+    def after(self) -> str:
+        """The text that the chat template writes after a user's text."""
+        return self.prompts.after
 
     @property
     def device(self) -> torch.device:
@@ -110,7 +136,12 @@ class Reader:
 
     @cached_property
     def stop_tokens(self) -> frozenset[int]:
-        """Ids of tokens that end an answer: the end tokens of generation config, tokenizer and chat template."""
+        """Ids of tokens that end an answer: the end tokens of generation config, tokenizer and chat template.
+
+        A reader without a tokenizer has none.
+        """
+        if self.tokenizer is None:
+            return frozenset()
         return self.prompts.stop_tokens.union(end_tokens(self.model.generation_config))
 
     @cached_property
@@ -365,3 +396,26 @@ def load_reader(
         "memory": memory if memory is None else asdict(memory),
     }
     return load(build_reader(values | {key: value for key, value in overrides.items() if value is not None}))
+
+
+def borrowed(model: PreTrainedModel, memory: MemorySettings | None = None) -> Reader:
+    """A reader of a ``model`` that the caller loaded, without a tokenizer; the weights are in memory once.
+
+    The reader has modules of its own, so that the model's attention, hooks and config stay as they are. ``memory`` are
+    the settings of its block memory. By default they are those of the listed reader whose model this is, else InfLLM's.
+    Raises :class:`UserError` as :func:`check_borrowed` does, or if a setting is out of range.
+    """
+    if not isinstance(memory, MemorySettings | None):
+        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
+    check_borrowed(model)
+    path = model.name_or_path or model.config.model_type
+    listed = files.listed_of(path)
+    keys = files.listed_keys(listed) if listed else {"name": os.path.basename(os.path.abspath(path))}
+    here = {"path": path, "dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
+    given = {} if memory is None else {"memory": asdict(memory)}
+    settings = build_reader(keys | here | given)
+    # A deep copy takes what it finds in its memo, and copies nothing of it.
+    shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
+    own = copy.deepcopy(model, shared).eval()
+    own.set_attn_implementation(ATTENTION)
+    return Reader(own, None, settings, owns=False)

@@ -15,28 +15,31 @@ from torch.nn import functional
 from utaca.readers.families import Parts
 
 
-def shorten(parts: Parts) -> None:
+def shorten(parts: Parts, *, joins: bool = True) -> None:
     """Give the layers of a model whose family is ``like_llama`` their shorter form.
 
     On a CPU only the rotation is left out, because block memory rotates queries and keys itself. On a GPU, projections
     of one input also become one product and a norm becomes one operation, so that rounding may differ from
     transformers' form. Weights and biases of these projections must then be changed in place, and hooks on them are not
-    called.
+    called. Unless it ``joins``, projections stay as they are: joined ones would be copies of weights that are another
+    model's too.
     """
     on_gpu = parts.norm.weight.is_cuda
+    joins = joins and on_gpu
     scale = float(parts.rotary.attention_scaling)
     for layer in parts.layers:
         attention = layer.self_attn
         mlp = layer.mlp
-        joined = Joined.of([attention.q_proj, attention.k_proj, attention.v_proj]) if on_gpu else None
+        joined = Joined.of([attention.q_proj, attention.k_proj, attention.v_proj]) if joins else None
         # A partial follows its module when the model is copied; a function around the module would not.
         attention.forward = partial(_attention, attention, joined, scale)
-        if on_gpu:
+        if joins:
             mlp.forward = partial(_mlp, mlp, Joined.of([mlp.gate_proj, mlp.up_proj]))
     if on_gpu:
         for module in parts.body.modules():
             if hasattr(module, "variance_epsilon"):
                 module.forward = partial(_norm, module)
+    if joins:
         # The memory of the weights that became parts of others is of no use to later tensors.
         torch.cuda.empty_cache()
 
