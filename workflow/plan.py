@@ -15,6 +15,7 @@ from typing import Any
 from utaca.errors import UserError
 from utaca.prose_files import prose_files
 from utaca.readers import gguf, public
+from utaca.readers.questions import wordings
 from utaca.settings import schema
 from utaca.settings.checks import identity, load
 from utaca.tasks.registry import TASKS, paths_of
@@ -75,6 +76,8 @@ class Plan:
     def readers(self) -> dict[str, dict[str, Any]]:
         """The reader's settings that decoding of each kind (:data:`KINDS`) depends on."""
         shared = {key: value for key, value in self.identity["reader"].items() if key not in ("positions", "methods")}
+        # The wording itself: its name stays the same if it is edited.
+        shared["question"] = wordings()[self.settings.reader.prompt]
         # Decoding from block memory does not depend on the reader's positions.
         return {"blocks": shared, "methods": shared | {"positions": self.settings.reader.positions}}
 

@@ -125,7 +125,16 @@ SCRIPTED = {"--lost": ("0", "1"), "--d": ("0", "1"), "--share": ("0%", "100%")}
 """What a page's script sets, at its ends."""
 TONES = ("--muted", "--wrong", "--unknown")
 """The variables that the trace page's script makes ``--tone``."""
-WORDLESS = {".meter", ".meter div", ".bars .track", ".budget::before", "#strip", "figure img"}
+WORDLESS = {
+    ".meter",
+    ".meter div",
+    ".bars .track",
+    ".budget::before",
+    "#strip",
+    "figure img",
+    ".bars i",
+    ".bars i.back",
+}
 """Grounds that no text stands on."""
 TOGETHER = {
     "server": [],

@@ -34,7 +34,7 @@ PLAN = plan_of(ROOT)
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
     *["verdict", "dataset", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
-    *["validation", "test", "tradeoff", "methods", "retrieval", "failures", "probabilities", "example"],
+    *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities", "example"],
     *["human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
 # The smallest run makes every one.

@@ -25,7 +25,8 @@ from training.narratives import narrative
 from utaca.biographies.attributes import HELD_OUT_ATTRIBUTES, TRAINING_ATTRIBUTES, draw_value
 from utaca.biographies.people import Person, people, split_of
 from utaca.biographies.sentences import summary
-from utaca.readers.prompts import SEPARATOR, frame, question
+from utaca.readers.prompts import SEPARATOR, frame
+from utaca.readers.questions import question
 
 ALL_ATTRIBUTES = (*TRAINING_ATTRIBUTES, *HELD_OUT_ATTRIBUTES)
 

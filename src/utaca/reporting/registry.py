@@ -47,7 +47,11 @@ class When:
         if names["methods"] not in groups:
             names["methods"] = "methods"
         needed = {name for field_name, name in names.items() if f"{{{field_name}}}" in self.add}
-        return self.add.format(**names) if needed.issubset(groups) else ""
+        options = self.add
+        for field_name, name in names.items():
+            # Not by str.format: the options may have other braces, as 'scale={replays: 8}' has.
+            options = options.replace(f"{{{field_name}}}", name)
+        return options if needed.issubset(groups) else ""
 
 
 def _decodes(section: str, points: str) -> When:

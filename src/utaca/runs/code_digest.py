@@ -17,7 +17,7 @@ from utaca.errors import UserError
 
 _DATA = ("*.txt", "*.json", "*.html", "*.css", "*.yaml")
 """Files in a package's folder that its modules read."""
-_LISTS = ("tasks/rows.yaml", "readers/public.yaml")
+_LISTS = ("tasks/rows.yaml", "readers/public.yaml", "readers/questions.yaml")
 """Lists that users add entries to; a job has its own entry among its parameters instead."""
 
 
@@ -42,8 +42,8 @@ def closure(script: Path, source: Path, *more: str) -> list[str]:
 
     Of the data files, text, JSON, HTML, CSS and YAML files in the folder of a listed module are included; a file named
     like a module (its prompt) is included only with that module. YAML files under ``data/``, in the folder that holds
-    ``source``, are included if a listed module names them (:func:`utaca.data_files.read`). Lists of tasks and of public
-    readers are left out.
+    ``source``, are included if a listed module names them (:func:`utaca.data_files.read`). Lists of tasks, of public
+    readers and of wordings are left out.
     """
     modules: set[Path] = set()
     waiting = {*_imports(script, source), *_files(more, source)}
