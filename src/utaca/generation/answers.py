@@ -198,14 +198,10 @@ def _name_loops(generation: Generation) -> None:
 
 
 def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:
-    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked.
-
-    The answer has a sentence for each fact. Some readers go on behind these, which nobody asked for.
-    """
+    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked."""
     attributes = [fact["attribute"] for fact in document["facts"]]
     text = question(attributes, document["person"], reader.settings.prompt)
-    longest = reader.settings.max_new_tokens * len(attributes)
-    return Asked(document["id"], document["text"], text, longest, sentences=len(attributes))
+    return Asked(document["id"], document["text"], text, reader.settings.max_new_tokens * len(attributes))
 
 
 def loops(tokens: Sequence[int]) -> bool:
