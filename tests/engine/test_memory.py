@@ -246,14 +246,14 @@ def test_top_p_is_the_brute_force_one(data) -> None:
     with torch.no_grad():
         expected = infllm(reader.model, m, tokens, continuation, p)
     document = prefill(reader, tokens)
-    branch, beside = (Branch(document, len(budgets), block_top_p=p) for _ in range(2))
+    branch, second = (Branch(document, len(budgets), block_top_p=p) for _ in range(2))
     for (token, budget), (hidden, selected) in zip(continuation, expected, strict=True):
         step = branch.plan(torch.tensor([token]), budget)
         # A row of a different budget shares the pass.
-        other = beside.plan(torch.tensor([token]), 2)
+        other = second.plan(torch.tensor([token]), 2)
         Branch.run([step, other])
         branch.commit(step)
-        beside.commit(other)
+        second.commit(other)
         assert [[block for block in layer if block >= 0] for layer in step.selected.tolist()] == selected
         assert (step.hidden[-1] - hidden).abs().max() < 1e-9
         assert step.retrieved == sum(map(len, selected)) / len(selected)

@@ -353,7 +353,7 @@ def test_help_is_a_screen_and_composing_a_config_light() -> None:
 
 
 def completed(*words: str, folder: Path = ROOT) -> list[str]:
-    """What bash is offered after these words, the last of which is not complete."""
+    """What bash is offered after these words; the last word is not complete."""
     variables = {"COMP_WORDS": " ".join(["utaca", *words]), "COMP_CWORD": str(len(words))}
     done = call(folder, sys.executable, "-m", "utaca", _UTACA_COMPLETE="complete_bash", **variables)
     return done.stdout.splitlines()

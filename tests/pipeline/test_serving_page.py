@@ -156,7 +156,7 @@ def test_keys_ask_and_a_limit_is_shown(page: Browser) -> None:
     page.run("document.getElementById('ask').click()")
     page.wait(lambda: "must try fewer than the budget, 8" in page.text("#state"))
     assert page.run("document.getElementById('state').classList.contains('wrong')")
-    # A refused request fails, of which the browser complains too.
+    # A refused request fails, and the browser complains about it too.
     page.complaints.clear()
 
 

@@ -187,7 +187,7 @@ def test_tables_that_the_run_does_not_make_have_their_command(tmp_path, config):
 
 @pytest.fixture
 def answered(tmp_path: Path) -> dict:
-    """Three answers of a point, of which the second is nearest to the mean CAS and the third expands nothing."""
+    """Three answers of a point. The second is nearest to the mean CAS, and the third expands nothing."""
     of = point("utaca", 4, "sub.2")
     config = reference_config(detectors={"utaca": schema.DetectorSettings()}, **decoding(test=[of]))
     pieces = (" The", WRITTEN, " Oslo", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,16 +14,16 @@ from utaca.readers.attention import on_device
 from utaca.trace import Token
 
 
-class Choosing:
+class Choosing(ABC):
     """A way to choose tokens; derive from it and write :meth:`draws`."""
 
+    @abstractmethod
     def draws(self) -> Iterator[Callable[[Tensor], Tensor]]:
         """Yield one function per step, without end; each maps logits [V] to the id [] of the chosen token.
 
         A step calls its function for each of its passes. The accepted pass comes first, or last if the token was rolled
         back.
         """
-        raise NotImplementedError
 
 
 class Noted(Choosing):
@@ -46,9 +47,9 @@ class Noted(Choosing):
     def begin(self) -> None:
         """Prepare a step; called once before its passes are read."""
 
+    @abstractmethod
     def choose(self, step: int, logits: Tensor) -> tuple[Tensor, Any]:
         """The id [] of the token of a ``step``, from 0, by its ``logits`` [V], and what to note about the pass."""
-        raise NotImplementedError
 
     def _noted(self, step: int, logits: Tensor) -> Tensor:
         """Choose a token, and keep the note."""

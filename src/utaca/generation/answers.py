@@ -35,8 +35,7 @@ LOOPED = 48
 class Asked:
     """A ``question`` about a document, given by its id ``document`` and its ``text``.
 
-    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens, and ends after
-    ``sentences`` (0: any number).
+    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens.
     """
 
     document: str
@@ -44,12 +43,11 @@ class Asked:
     question: str
     longest: int
     prefix: str = ""
-    sentences: int = 0
 
     @property
     def options(self) -> dict[str, Any]:
         """Fields of :class:`utaca.decoding.options.Decoding` for the answer."""
-        return {"prefix": self.prefix, "max_new_tokens": self.longest, "most_sentences": self.sentences}
+        return {"prefix": self.prefix, "max_new_tokens": self.longest}
 
 
 @dataclass

@@ -267,12 +267,7 @@ class _Journaled:
         asked = self.asked
         try:
             answer = self.answers.answer(
-                setup.method,
-                asked.question,
-                asked.longest,
-                setup.loaded_detector,
-                prefix=asked.prefix,
-                most_sentences=asked.sentences,
+                setup.method, asked.question, asked.longest, setup.loaded_detector, prefix=asked.prefix
             )
         except UserError as error:
             if not setup.forgives(error):

@@ -543,7 +543,7 @@ class RowGroup:
         return torch.where(is_kept, chosen, -1)
 
     def _far_within_top_p(self, layer: int, query: Tensor, chosen: Tensor, scaling: float) -> tuple[Tensor, Tensor]:
-        """As :meth:`_far`, for ``chosen`` blocks of which those of -1 are not seen.
+        """As :meth:`_far`, for ``chosen`` blocks; a block -1 is not seen.
 
         All rows read as many blocks and mask the others, so that the host need not know how many each keeps.
         """
