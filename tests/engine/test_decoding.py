@@ -155,13 +155,17 @@ TEXTS = {
     "The hobby of Ann is chess": 0,
     "The hobby of Ann is chess.": 0,
     "The hobby of Ann is chess. ": 0,
-    "The hobby of Ann is chess. T": 1,
+    "The hobby of Ann is chess. T": 0,
+    "The hobby of Ann is chess. The": 1,
+    "The hobby of Ann is chess. Theo": 0,
+    "The employer of Ann is Ivory Sand Co. Ltd": 0,
+    "The hobbies of Ann are:\nchess": 0,
     "The hobby of Ann is chess.\n": 1,
     "The hobby of Ann is chess\n\n": 1,
     "\n\nThe hobby of Ann is chess": 0,
     "Dr. Ann lives in St. Louis, and J. Smith, too": 0,
     "She won 3.5 million. He won 2. Then": 1,
-    "One here.\nTwo here.\nThree here. Four": 3,
+    "One here.\nTwo here.\nThree here. Four": 2,
 }
 
 

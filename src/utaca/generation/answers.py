@@ -35,7 +35,8 @@ LOOPED = 48
 class Asked:
     """A ``question`` about a document, given by its id ``document`` and its ``text``.
 
-    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens.
+    The answer begins with ``prefix``, which the reader continues by at most ``longest`` tokens. It ends after
+    ``sentences`` sentences (0: any number), although the reader may go on with what nobody asked for.
     """
 
     document: str
@@ -43,11 +44,12 @@ class Asked:
     question: str
     longest: int
     prefix: str = ""
+    sentences: int = 0
 
     @property
     def options(self) -> dict[str, Any]:
         """Fields of :class:`utaca.decoding.options.Decoding` for the answer."""
-        return {"prefix": self.prefix, "max_new_tokens": self.longest}
+        return {"prefix": self.prefix, "max_new_tokens": self.longest, "most_sentences": self.sentences}
 
 
 @dataclass
@@ -196,10 +198,14 @@ def _name_loops(generation: Generation) -> None:
 
 
 def ask(reader: Reader, document: Mapping[str, Any]) -> Asked:
-    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked."""
+    """Return the question about all facts of a ``document`` (a row of schema "documents"), as the reader is asked.
+
+    The question asks for one sentence for each fact, and the answer ends after as many.
+    """
     attributes = [fact["attribute"] for fact in document["facts"]]
     text = question(attributes, document["person"], reader.settings.prompt)
-    return Asked(document["id"], document["text"], text, reader.settings.max_new_tokens * len(attributes))
+    longest = reader.settings.max_new_tokens * len(attributes)
+    return Asked(document["id"], document["text"], text, longest, sentences=len(attributes))
 
 
 def loops(tokens: Sequence[int]) -> bool:
