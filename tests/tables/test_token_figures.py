@@ -13,7 +13,7 @@ from factories import inputs
 
 from utaca.records import write
 from utaca.reporting.table import make, read_frame
-from utaca.reporting.tables import detection, figures, generation, tokens
+from utaca.reporting.tables import detection, figures, generation, places, tokens
 from utaca.reporting.tables import points as point_tables
 from utaca.settings import schema
 
@@ -149,6 +149,49 @@ def test_seeds_of_a_detector_are_one_line(answered, config, tmp_path) -> None:
     frame = tokens.expansions({"test_traces": [tmp_path / "seeds.parquet"]}, config)
     assert list(frame["name"].unique()) == ["UT-ACA K_max=8, Sub.2"]
     assert list(frame["share_pct"]) == [100, 100, 50, 50, *[0] * 6]
+
+
+PERSON = "Ann Lee"
+SAID = [
+    "The", " birth", " date", " of", " Ann", " Lee", " is", " 2", " May", " 1950", ".",
+    "\nThe", " hobby", " of", " Ann", " Lee", " is", "", " ch", "ess", ".", "",
+]  # fmt: skip
+"""An answer's tokens; the first bytes of "chess" have no text, nor has the end token."""
+FIRST_TOKENS, FURTHER_TOKENS = {7, 17}, {8, 9, 18, 19}
+
+
+def test_places_of_tokens() -> None:
+    facts = [{"attribute": "birth date", "value": "2 May 1950"}, {"attribute": "hobby", "value": "chess"}]
+    found = places.of_tokens(SAID, {"person": PERSON, "facts": facts})
+    assert {step for step, place in enumerate(found) if place == "first"} == FIRST_TOKENS
+    assert {step for step, place in enumerate(found) if place == "rest"} == FURTHER_TOKENS
+    assert places.of_tokens([], {"person": PERSON, "facts": facts}) == []
+
+
+def test_expansions_are_counted_by_their_place(config, tmp_path) -> None:
+    """Of ten expansions in two answers, each place has as many as by hand; the sum is the table's rollbacks."""
+    label = "utaca-K8-sub2"
+    rolled = {"d0": {0, 7, 8, 9, 17}, "d1": {7, 12, 13, 17, 19}}
+    steps = [
+        factories.step(document, label, step, text=text, rolled_back=step in rolled[document])
+        for document in rolled
+        for step, text in enumerate(SAID)
+    ]
+    # The order of the rows does not matter.
+    write(tmp_path / "traces.parquet", "traces", steps[::-1])
+    facts = {"birth date": "2 May 1950", "hobby": "chess"}
+    text = " ".join(facts.values())
+    documents = [factories.long_document(document, text, facts, person=PERSON) for document in rolled]
+    write(tmp_path / "documents.parquet", "documents", documents)
+    files = {"test_traces": [tmp_path / "traces.parquet"], "test_documents": [tmp_path / "documents.parquet"]}
+    (row, *others) = places.places(files, config).to_dict("records")
+    assert row["name"] == "UT-ACA K_max=8, Sub.2"
+    assert (row["n_expanded"], row["n_tokens"]) == (10, 2 * len(SAID))
+    assert [row[f"{place}_share_pct"] for place in places.PLACES] == pytest.approx([30, 40, 30])
+    in_template = 2 * (len(SAID) - len(FIRST_TOKENS) - len(FURTHER_TOKENS))
+    expected = [100 * 3 / in_template, 100 * 4 / 4, 100 * 3 / 8]
+    assert [row[f"{place}_expanded_pct"] for place in places.PLACES] == pytest.approx(expected)
+    assert not others, "a point that expands nothing has no row"
 
 
 def test_costs_are_drawn_over_all_passes_and_over_seconds(answered, config, tmp_path, monkeypatch) -> None:

@@ -112,7 +112,7 @@ def expansions(files: Files, config: schema.Config) -> pd.DataFrame:
     steps["place"], documents = pd.factorize(steps["document"], sort=True)
     draws = Draws.of(len(documents), config, "expansions")
     rows: list[Row] = []
-    for point, of_labels in _pooled(labels, config):
+    for point, of_labels in pooled(labels, config):
         own = steps[steps["point"].isin(of_labels)]
         if not own["rolled_back"].any():
             continue
@@ -128,7 +128,7 @@ def expansions(files: Files, config: schema.Config) -> pd.DataFrame:
     return framed(pd.DataFrame(rows, columns=columns), len(documents))
 
 
-def _pooled(labels: Sequence[str], config: schema.Config) -> list[tuple[PointResult, list[str]]]:
+def pooled(labels: Sequence[str], config: schema.Config) -> list[tuple[PointResult, list[str]]]:
     """The adaptive points behind ``labels``, without results, each with its labels, one for each seed."""
     by_identity: dict[Identity, list[str]] = {}
     for label in labels:
