@@ -1,6 +1,6 @@
 """How the number of training trajectories and the class weights change a detector.
 
-``python bench/amounts.py results/detectors-qwen25 --people 100 333 1008`` trains detectors on the trajectories of the
+``python bench/amounts.py results/detectors-public --people 100 333 1008`` trains detectors on the trajectories of the
 run's first people, and measures them on the run's validation trajectories. It prints a Markdown table: means over
 seeds, in % except for the AUROC. `expansions` is the share of the compact tokens that the detector distrusts: those of
 trajectories along a path (``scale.*.paths``) that were decoded below the path's K_max. `needed` is the share of the
