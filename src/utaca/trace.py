@@ -58,11 +58,15 @@ class Token:
 
     @property
     def rolled_back(self) -> bool:
+        """Whether the first pass was not accepted, and the token was decoded again."""
         return self.tentative is not None
 
     @property
     def effective(self) -> bool:
-        """Whether a rollback led to another set of blocks; False if the compact pass already had all blocks."""
+        """Whether the token was rolled back and decoded again under another budget.
+
+        A document may have so few blocks that the first pass already had all of them.
+        """
         return self.tentative is not None and self.tentative.k != self.k
 
     @property

@@ -251,11 +251,11 @@ def load(path: str | Path) -> Detector:
 
 
 def load_for(reader: Origin, path: str | Path, taken: Mapping[str, Any] | None) -> Detector:
-    """Read the detector in a file, which is to judge the tokens of ``reader``.
+    """Read a detector that will judge the tokens of ``reader``.
 
-    ``taken``: the config's settings of this detector if it was trained elsewhere, which the detector is checked against
-    (:meth:`Detector.check_taken`); None for a detector that the run trains. Raises :class:`UserError` as :func:`load`
-    and :meth:`Detector.check_taken` do.
+    ``taken``: the config's settings of a detector that another run trained. The file is checked against them and
+    against the reader (:meth:`Detector.check_taken`). None for a detector that this run trained, which is not checked.
+    Raises :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
     """
     detector = load(path)
     if taken is not None:

@@ -380,8 +380,9 @@ def _not_run(why: str) -> Answer:
 def _with_columns(table: pa.Table, **values: str | int) -> pa.Table:
     """``table`` with the named columns replaced by columns of one constant value each."""
     for name, value in values.items():
-        kind = table.schema.field(name)
-        table = table.set_column(table.schema.get_field_index(name), kind, pa.array([value] * len(table), kind.type))
+        column = table.schema.field(name)
+        values_of_rows = pa.array([value] * len(table), column.type)
+        table = table.set_column(table.schema.get_field_index(name), column, values_of_rows)
     return table
 
 

@@ -54,7 +54,7 @@ class _Frequencies(MethodState):
         return torch.cat(outputs, 2)
 
     def _compressed(self, kept: Pairs) -> Pairs:
-        """A full cache's pairs without their high frequencies: the sink as it is, then fewer entries for the others."""
+        """Compress a full cache: keep the sink, and replace the other entries by fewer, which have low frequencies."""
         sink = kept[: self.method.sink]
         others = kept[self.method.sink :]
         keys = (self._lowest @ others.keys.float()).to(others.keys.dtype)
@@ -67,11 +67,11 @@ class FreqKV(StreamingMethod):
     """Whenever the cache is full, its keys and values, as signals over the sequence, lose their high frequencies.
 
     Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` entries stay; of the
-    others' cosine transform, the lowest ``ratio`` of coefficients is transformed back to as many entries. New tokens
-    then fill the cache again, so old tokens are compressed repeatedly. All heads and layers do the same; positions are
-    indices in the cache; ``chunk`` changes the memory used, not the answers. ``budget`` is the cache's size after a
-    compression, as in the paper; the cache then grows to :attr:`size`. A step's nominal tokens are the cache's present
-    size. The source trains its reader for this method; here no reader is trained.
+    others' cosine transform, the lowest ``ratio`` of coefficients is kept and transformed back to that many entries.
+    New tokens then fill the cache again, so old tokens are compressed repeatedly. All heads and layers do the same;
+    positions are indices in the cache; ``chunk`` changes the memory used, not the answers. ``budget`` is the cache's
+    size after a compression, as in the paper; the cache then grows to :attr:`size`. A step's nominal tokens are the
+    cache's present size. The source trains its reader for this method; here no reader is trained.
     """
 
     name: ClassVar[str] = "freqkv"

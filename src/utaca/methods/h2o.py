@@ -14,7 +14,7 @@ from utaca.readers.load import Reader
 
 class HeavyHitters(MethodState):
     """The cache of H2O. Per layer: the unrotated pairs ``kept`` [1, G, n, D], and for each of them the position of its
-    token (``tokens`` [G, n]) and the attention that it has got so far (``mass`` [G, n])."""
+    token (``tokens`` [G, n]) and the attention that it has received so far (``mass`` [G, n])."""
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
         super().__init__(reading, length)

@@ -97,5 +97,5 @@ class OmniKV(DenseMethod):
         return set(range(layers)) - dense
 
     def nominal(self, state: _Filtered) -> float:
-        """The prompt's tokens that a sparse layer attends to, without the answer's."""
+        """Number of the prompt's tokens that a sparse layer attends to; the answer's do not count."""
         return state.count

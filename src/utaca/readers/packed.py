@@ -1,4 +1,4 @@
-"""Weights of GGUF files at their own size: products of a CPU that read four bits a weight, or twice four.
+"""Weights of GGUF files at their own size: matrix products on a CPU that read four or eight bits per weight.
 
 torch multiplies by a matrix of four-bit digits, ``(digit - 8) * scale + zero``, whose groups share a scale and a zero
 in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second, and
@@ -326,7 +326,7 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
 
 
 def _sample(raw: Raw) -> Tensor:
-    """The rows that identify a matrix (:attr:`utaca.readers.load.Reader.identity`), in bfloat16."""
+    """Two or three rows of a matrix in bfloat16, of which :attr:`utaca.readers.load.Reader.identity` is a digest."""
     rows = raw.rows[:: max(1, len(raw.rows) // 2)]
     return groups(rows, raw.kind).values().bfloat16()
 

@@ -48,6 +48,7 @@ class Network:
     def dropped_width(self) -> int:
         """Number of elements per token that dropout applies to, summed over all layers: the ``width`` of a Noise."""
         embedding = WIDTH if self.settings.embedding else 0
+        # Each residual block drops its hidden layer and its output.
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
     def __call__(self, batch: Packed, noise: Noise | None = None) -> Tensor:
@@ -127,7 +128,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-        """Hidden states [S, M, W]. ``inputs`` [S, M, 4 W] is the part of the gates that does not depend on them.
+        """Hidden states [S, M, W]. ``inputs`` [S, M, 4 W] is the part of the gates that needs no state.
 
         ``weight`` [S, 4 W, W] are the recurrent weights, which multiply the hidden state before a step; ``sizes`` as in
         :func:`lstm`.
@@ -136,10 +137,11 @@ class _Recurrence(torch.autograd.Function):
         recurrent = weight.mT
         steps = []
         for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
-            # Sequences are the longest first: the first ``size`` go on.
+            # Sequences are sorted, the longest first, so that the first ``size`` have this step.
             hidden_before = hidden[:, :size]
             cell_before = cell[:, :size]
             gates = gates + hidden_before @ recurrent
+            # The cell's gate has tanh in place of the sigmoid.
             i, f, _, o = gates.sigmoid().chunk(4, -1)
             g = gates.chunk(4, -1)[2].tanh()
             cell = f * cell_before + i * g

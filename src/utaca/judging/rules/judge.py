@@ -144,7 +144,8 @@ def _by_character(text: str, reference: str, kind: str) -> float:
 def _phone(phone: str, reference: str) -> float:
     """Score a phone number in [0, 1].
 
-    Either number may have a country's code or an extension that the other lacks; the last digits are a part.
+    A number without the other's country code scores in full. A missing extension costs a part of the score, and so do
+    missing first digits.
     """
     extension = _EXTENSION.findall(phone)
     reference_extension = _EXTENSION.findall(reference)
@@ -155,7 +156,7 @@ def _phone(phone: str, reference: str) -> float:
     wanted, wanted_has_code = _digits(_EXTENSION.sub("", reference))
     if digits == wanted:
         return share
-    # The digits with a country's code, and those without it, from which a trunk zero is dropped abroad.
+    # `international` has the country code. `national` may begin with a 0 that is dropped behind a country code.
     international, national = (digits, wanted) if has_code else (wanted, digits)
     national = national.removeprefix("0")
     length_of_code = len(international) - len(national)
@@ -188,7 +189,10 @@ class _Names:
     """Words of the person's name and of the attribute's name, which do not count as a name of something else."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
-        """Score a text, which may be a sentence or have several names, in [0, 1]; returns score and reason."""
+        """Score from 0 to 1 how far a text, which may be a sentence with several names, names the reference.
+
+        The second result is the reason.
+        """
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)

@@ -27,7 +27,10 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrative(person: str, facts: Sequence[tuple[str, str]]) -> list[str]:
-    """Write a biography with values in varied forms, or with the values as given if the judge misses a varied one."""
+    """Write a biography with values in varied forms.
+
+    If the judge's rules do not find one of them, the values are written as given.
+    """
     sentences = templates.write(person, facts)
     stated = passages(" ".join(sentences), person, facts)
     if stated.keys() >= dict(facts).keys():

@@ -159,7 +159,7 @@ def budget_masks(data: Detections, config: schema.Config) -> dict[str, np.ndarra
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Make the table of the detector with some of its components only, and of generation with it as the trigger.
+    """Make the ablation table: detectors with only some components, measured alone and as triggers of generation.
 
     It has the rows of the paper's table; a row whose variant the run has not trained has no figures.
     """

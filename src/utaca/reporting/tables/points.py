@@ -40,7 +40,7 @@ class PointTable:
     def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
         """Read the points that the table ``name`` shows."""
         entry = ENTRIES[name]
-        # The first section of `decode` that a table shows is called like its split.
+        # The first section of `decode` that a table shows has the name of the table's split.
         split = entry.points[0]
         points = points_shown(files, config, split, *entry.points)
         draws = Draws.of(len(points[0].documents), config, split)
