@@ -342,7 +342,7 @@ class BarSettings:
     """Label of an operating point, such as `infllm-K8`."""
 
     minus: OptionalText = setting("")
-    """Label of a point whose score is subtracted. Empty means none."""
+    """Label of a point. Its score is subtracted. Empty means none."""
 
     def __str__(self) -> str:
         return f"{'<=' if self.most else '>='} {self.limit:g}"
@@ -565,7 +565,7 @@ class DetectorSettings:
     """
 
     start: OptionalText = setting("")
-    """Variant that gives the starting weights, for each seed those of the same seed. Empty means random weights.
+    """Variant that gives the starting weights, each seed to the same seed. Empty means random weights.
 
     The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights classes by their shares.
     If training does not improve on the starting weights, they are kept.
@@ -580,7 +580,7 @@ class DetectorSettings:
     """
 
     sets: list[str] = setting([])
-    """Sets of tasks (`tasks.sets`) whose trajectories the detector learns from. Empty means the training split of
+    """Sets of tasks (`tasks.sets`) with trajectories that the detector learns from. Empty means the training split of
     biographies.
     """
 
@@ -711,7 +711,7 @@ class TaskSetSettings:
     """RULER: files with further paragraphs as distractors, as paths below `tasks.path`."""
 
     articles: list[str] = setting([])
-    """`qa_1`: articles whose questions are asked, in this order. Empty means all."""
+    """`qa_1`: articles that the questions are about, in this order. Empty means all."""
 
     length: Whole = setting(0, minimum=0)
     """Largest number of tokens.
@@ -844,7 +844,7 @@ class Config:
     """Variant of the detector that adaptive operating points use by default."""
 
     methods: dict[str, dict[str, Plain]] = setting({})
-    """Settings of context-management methods, by method. They override `reader.methods`. The defaults are those of each
+    """Settings of context-management methods, by method. They override `reader.methods`. The defaults come from each
     method's published code or paper.
 
     `docs/methods.md` lists the methods. Their classes have the settings.
