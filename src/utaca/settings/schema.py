@@ -177,7 +177,7 @@ class SplitSettings:
     """
 
     mean_tokens: Whole = setting(0, minimum=0)
-    """Mean length of the documents. The lengths are then drawn from a distribution with one peak. 0 means that all
+    """Mean length of the documents. If it is set, lengths are drawn from a distribution with one peak. 0 means that all
     lengths are equally likely.
     """
 
@@ -191,8 +191,8 @@ class SplitSettings:
     """Further trajectories, with budgets that fall and rise as in adaptive decoding."""
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """How much of the evidence stays in the document, the sentences that state the facts asked for: `complete`,
-    `partial` (half of the facts, or half of a single fact) or `missing`.
+    """How much of the evidence stays in the document: `complete`, `partial` (half of the facts, or half of a single fact)
+    or `missing`. The evidence is the sentences that state the facts asked for.
 
     Each condition gives a separate trajectory. Operating points are decoded only with complete evidence.
     """
@@ -239,9 +239,10 @@ class ScaleSettings:
     """Number of independent training runs of a detector."""
 
     replays: Whole = setting(0, minimum=0)
-    """Number of false positives, and number of false negatives, of the detector that are reversed on the test split.
+    """Number of wrong decisions of the detector that are reversed on the test split, for each kind: false positives and
+    false negatives.
 
-    For each of these wrong decisions, one answer is decoded again. The table `failures` shows them. 0 means none.
+    For each reversed decision, one answer is decoded again. The table `failures` shows them. 0 means none.
     """
 
     timed: Whole = setting(0, minimum=0)
@@ -522,13 +523,13 @@ class DetectorSettings:
     """`softmax` gives class probabilities. `evidential` gives a Dirichlet distribution over two classes."""
 
     classes: Annotated[Literal[2, 3], BeforeValidator(as_number)] = setting(3)
-    """3 means hallucinated, correct and unknown. 2 means uncertain and correct."""
+    """3 means hallucinated, correct and unknown. 2 means uncertain (hallucinated or unknown) and correct."""
 
     label: Literal["judged", "needed"] = setting("judged")
     """What the detector learns to predict.
 
-    `judged`: the labeller's classes. `needed`: which tokens change under the expanded budget. `needed` works without a
-    labeller, but requires `classes=2` and `trajectories.expanded` above 0.
+    `judged`: the labeller's classes. `needed`: which tokens change under the budget `trajectories.expanded`. `needed`
+    works without a labeller, but requires `classes=2` and `trajectories.expanded` above 0.
     """
 
     signals: Annotated[list[str], Distinct] = setting(["margin"], listed=SIGNALS)
@@ -565,10 +566,10 @@ class DetectorSettings:
     """
 
     start: OptionalText = setting("")
-    """Variant that gives the starting weights, each seed to the same seed. Empty means random weights.
+    """Variant that gives the starting weights, each seed to the same seed.
 
     The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights classes by their shares.
-    If training does not improve on the starting weights, they are kept.
+    If training does not improve on the starting weights, they are kept. Empty means random weights and a full training.
     """
 
     taken: OptionalText = setting("")
