@@ -191,8 +191,8 @@ class SplitSettings:
     """Further trajectories, with budgets that fall and rise as in adaptive decoding."""
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """How much of the evidence stays in the document: `complete`, `partial` (half of the facts, or half of a single fact)
-    or `missing`. The evidence is the sentences that state the facts asked for.
+    """How much of the evidence stays in the document: `complete`, `partial` (half of the facts, or half of a single
+    fact) or `missing`. The evidence is the sentences that state the facts asked for.
 
     Each condition gives a separate trajectory. Operating points are decoded only with complete evidence.
     """
