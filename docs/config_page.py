@@ -1,4 +1,4 @@
-"""The tables of the config's page, and its JSON Schema, made from the dataclasses.
+"""Make the tables of the page on config keys, and the JSON Schema of a config, from the dataclasses.
 
 ``python docs/config_page.py`` writes both files.
 """
@@ -30,7 +30,9 @@ _GROUPS = """\
 _KEYS = """
 ## Keys
 
-`required` marks keys that every option of their group sets.
+`required` means that a key has no default. Every option of its group sets it. A dot separates levels:
+`reader.memory.n_init` is set by `reader={memory: {n_init: 64}}`. A star stands for a name that you choose, and `[]` for
+each entry of a list.
 
 | key | type | default | allowed | meaning |
 |---|---|---|---|---|
@@ -38,7 +40,7 @@ _KEYS = """
 
 
 def page(root: Path) -> str:
-    """The whole page, as Markdown, what it says before its tables as it is; ``root`` is the folder of ``config/``."""
+    """The whole page, as Markdown. The text before its tables is kept; ``root`` is the folder of ``config/``."""
     introduction = (root / PAGE).read_text(encoding="utf-8").partition(_GROUPS)[0]
     options = groups(root)
     lines = []
@@ -50,7 +52,7 @@ def page(root: Path) -> str:
 
 
 def json_schema(root: Path) -> dict[str, Any]:
-    """The JSON Schema of a config file, as ``--configfile`` takes it: any part of the config, options by name."""
+    """The JSON Schema of a config file for ``--configfile``: any part of the config, with options by name."""
     options = groups(root)
     made = TypeAdapter(schema.Config).json_schema()
     kinds = made["$defs"]
@@ -83,12 +85,12 @@ def json_schema(root: Path) -> dict[str, Any]:
 
 
 def json_text(root: Path) -> str:
-    """The JSON Schema as its file holds it."""
+    """The JSON Schema as the text of its file."""
     return json.dumps(json_schema(root), indent=1, ensure_ascii=False) + "\n"
 
 
 def _rows(kind: type, where: str) -> Iterator[str]:
-    """A line for each key; keys that hold the same keys, as writer, labeller and judge, share theirs."""
+    """A line for each key. Groups with the same keys, such as writer, labeller and judge, share their lines."""
     keys = keys_of(kind)
     alike: dict[Any, list[str]] = {}
     for name, (hint, _) in keys.items():
@@ -112,7 +114,7 @@ def _meaning(about: FieldInfo) -> str:
 
 
 def _in_one_line(docstring: str, listed: Sequence[str]) -> str:
-    """A key's docstring without its line ends, as a cell of a table needs it, and the names ``listed`` after it."""
+    """A key's docstring in one line, as a table cell needs it, followed by the names ``listed``."""
     text = " ".join(docstring.split())
     return f"{text.removesuffix('.')}: {', '.join(listed)}." if listed else text
 

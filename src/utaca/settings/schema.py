@@ -145,17 +145,17 @@ class PathSettings:
     budget: Whole = setting(..., minimum=2)
     """K_max of the trajectory, in blocks.
 
-    The budget sinks from K_max and rises to it again, as in adaptive decoding. A detector's LSTM thus learns, or is
-    measured, on passes under K_max too. The paper says nothing of such trajectories.
+    The budget falls from K_max and rises to it again, as in adaptive decoding. So a detector's LSTM also learns from
+    passes under K_max, or is measured on them. The paper has no such trajectories.
     """
 
     policy: Policy = setting(...)
-    """Update policy, `set.N` or `sub.N`, as of an operating point."""
+    """Update policy of the trajectory, `set.N` or `sub.N`."""
 
     every: Whole = setting(0, minimum=0)
-    """After how many steps one is expanded, whatever its token is, as the trigger `every.N` does. 0 means never.
+    """Number of steps from one expansion to the next, as in the trigger `every.N`. 0 means that no step is expanded.
 
-    A step that has K_max already stays as it is.
+    A step that already has K_max does not change.
     """
 
     def __str__(self) -> str:
@@ -172,13 +172,13 @@ class SplitSettings:
     tokens: Lengths = setting(...)
     """Lengths of the shortest and of the longest document, in the reader's tokens.
 
-    Documents should be so long that most facts lie outside of the reader's initial tokens and window. Only the budget
-    reaches these facts.
+    Documents should be so long that most facts are outside of the reader's initial tokens and window. Only retrieved
+    blocks can bring these facts to the reader.
     """
 
     mean_tokens: Whole = setting(0, minimum=0)
-    """Mean of the documents' lengths, which are then drawn from a distribution with one peak. 0 means that all lengths
-    are equally likely.
+    """Mean length of the documents. If it is set, lengths are drawn from a distribution with one peak. 0 means that all
+    lengths are equally likely.
     """
 
     shards: Whole = setting(1, minimum=1)
@@ -188,26 +188,26 @@ class SplitSettings:
     """Compact budgets, in blocks, under which trajectories are decoded."""
 
     paths: list[PathSettings] = setting([])
-    """Further trajectories, whose budgets sink and rise as in adaptive decoding."""
+    """Further trajectories, with budgets that fall and rise as in adaptive decoding."""
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """What is left of the sentences that state the facts asked for: `complete`, `partial` (half of the facts, or half
-    of a single fact) or `missing`.
+    """How much of the evidence stays in the document: `complete`, `partial` (half of the facts, or half of a single
+    fact) or `missing`. The evidence is the sentences that state the facts asked for.
 
-    Each of them is a trajectory of its own. Operating points are decoded only under complete evidence.
+    Each condition gives a separate trajectory. Operating points are decoded only with complete evidence.
     """
 
     people_per_document: Whole = setting(1, minimum=1)
-    """People whose facts stand in one text, in the training and validation splits.
+    """Number of people in one text of the training and validation splits.
 
-    Each of them has a question of its own. The text is read once for all of them, which makes many trajectories cheap.
+    There is one question about each of them. The text is read once for all questions, which makes trajectories cheap.
     """
 
     people: OptionalText = setting("")
-    """JSONL file of biographies that people wrote, such as `data/biographies/handwritten.jsonl`. Only the test split
-    may have one.
+    """JSONL file of biographies that were written by hand, such as `data/biographies/handwritten.jsonl`. Only the test
+    split can have one.
 
-    Its first `biographies` entries are asked for six facts each. Empty means that people are drawn.
+    The first `biographies` entries of the file are used, with six facts each. Empty means generated people.
     """
 
     @property
@@ -239,16 +239,16 @@ class ScaleSettings:
     """Number of independent training runs of a detector."""
 
     replays: Whole = setting(0, minimum=0)
-    """How many wrong decisions of the detector are turned: at most so many false positives, and at most so many false
-    negatives, of the test split.
+    """Number of wrong decisions of the detector that are reversed on the test split, for each kind: false positives and
+    false negatives.
 
-    For each of them, one answer is decoded again. The table `failures` shows them. 0 means none.
+    For each reversed decision, one answer is decoded again. The table `failures` shows them. 0 means none.
     """
 
     timed: Whole = setting(0, minimum=0)
-    """How many documents of the test split, from the first, have their answers decoded once more, each by itself.
+    """Number of test documents, from the first, with answers that are decoded again, one at a time.
 
-    This measures seconds and memory where answers share passes (`generation.together=true`). 0 means none.
+    This measures seconds and memory if answers share passes (`generation.together=true`). 0 means none.
     """
 
     bootstrap: Whole = setting(2000, minimum=100)
@@ -272,16 +272,16 @@ class MemorySettings:
     """What represents a block.
 
     `attention_mass`: the mean of the keys that the following window attends to most (InfLLM). `tokens`: every token of
-    the block. With these, a block is ranked by the share that its tokens get of each head's softmax over the tokens of
-    all far blocks (TokenSelect's votes). Each step reads all keys, so they must lie on the device
+    the block. Each head then computes a softmax over the tokens of all far blocks, and blocks are ranked by the sum
+    over their tokens and over the heads (TokenSelect's votes). Each step reads all keys, so they must be on the device
     (`memory.storage=device`).
     """
 
     far_positions: Literal["clipped", "packed"] = setting(CLIPPED)
     """Positions at which a question and its answer see far keys.
 
-    `clipped`: all at the window's length (InfLLM). `packed`: initial tokens and retrieved blocks side by side, in their
-    order, directly before the window (TokenSelect, ReAttention).
+    `clipped`: all far keys have the distance of the window's length (InfLLM). `packed`: initial tokens and retrieved
+    blocks have consecutive positions, in their order, directly before the window (TokenSelect, ReAttention).
 
     A document is always read with clipped positions.
     """
@@ -295,25 +295,25 @@ class MemorySettings:
     prefill_budget: Whole = setting(16, minimum=OWN)
     """Blocks that each prefill chunk retrieves.
 
-    -1 means the answer's own budget, which is K_max of an adaptive budget, as in InfLLM. A document is then read once
+    -1 means the budget of the answer, as in InfLLM; for an adaptive budget, this is K_max. A document is then read once
     for each distinct budget.
     """
 
     question_budget: Whole = setting(0, minimum=OWN)
-    """Blocks that each chunk of a question retrieves. The question's last token is not in a chunk: the first step of
-    decoding passes it.
+    """Blocks that each chunk of a question retrieves. The last token of the question is the input of the first decoding
+    step, so it is not part of a chunk.
 
-    0 means the same as `prefill_budget`. -1 means the answer's own budget, which is K_max of an adaptive budget, as in
-    InfLLM.
+    0 means the same as `prefill_budget`. -1 means the budget of the answer, as in InfLLM; for an adaptive budget, this
+    is K_max.
     """
 
     question_chunk: Whole = setting(0, minimum=0)
-    """Tokens of a question that retrieve together, by their mean query. 0 means the same as `prefill_chunk`."""
+    """Tokens of a question that retrieve together, with their mean query. 0 means the same as `prefill_chunk`."""
 
     storage: Literal["device", "host"] = setting("device", transport=True)
-    """Where the keys and values of a document lie.
+    """Where the keys and values of a document are kept.
 
-    `device`: on the reader's device. `host`: in host memory, from which only retrieved blocks are brought to the GPU.
+    `device`: on the reader's device. `host`: in host memory. Only retrieved blocks are then copied to the GPU.
 
     The answers are the same.
     """
@@ -332,16 +332,18 @@ class BarSettings:
     """Name of the set in `tasks.sets`."""
 
     limit: Number = setting(..., minimum=-100.0, maximum=100.0)
-    """The lowest score that passes, from 0 to 100."""
+    """Lowest score that passes, from 0 to 100. With `minus`, lowest difference, from -100 to 100. `most` makes it the
+    highest.
+    """
 
     most: bool = setting(False)
-    """Whether the limit is the highest score that passes."""
+    """Whether `limit` is the highest score that passes."""
 
     point: str = setting("full")
     """Label of an operating point, such as `infllm-K8`."""
 
     minus: OptionalText = setting("")
-    """Label of a point whose score is subtracted. Empty means none."""
+    """Label of a point. Its score is subtracted. Empty means none."""
 
     def __str__(self) -> str:
         return f"{'<=' if self.most else '>='} {self.limit:g}"
@@ -355,25 +357,25 @@ class ReaderSettings:
     """Name used in the paths of results."""
 
     path: str = setting(...)
-    """Hugging Face id or local folder."""
+    """Hugging Face id, folder or GGUF file."""
 
     revision: OptionalText = setting("")
     """Revision on the hub. Empty means the default branch."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto")
-    """Compute type. `auto` means bfloat16 where the device multiplies it natively, and else float32.
+    """Compute type. `auto` means bfloat16 if the device supports it natively, otherwise float32.
 
-    A GPU from Ampere on does so, and a CPU with avx512_bf16 or a similar extension.
+    GPUs since Ampere support it, and CPUs with avx512_bf16 or a similar extension.
     """
 
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
-    """Device of the model. `auto` means cuda where there is one, and else cpu."""
+    """Device of the model. `auto` means cuda if there is a GPU, otherwise cpu."""
 
     weights: Literal["auto", "packed", "plain"] = setting("auto")
-    """How the weights of a GGUF file lie in memory.
+    """How the weights of a GGUF file are kept in memory.
 
-    `packed`: at about the file's own size, for a CPU in bfloat16. `plain`: dequantised. `auto`: packed where that is
-    possible, and else plain.
+    `packed`: at about the size of the file; only on a CPU, in bfloat16. `plain`: dequantised. `auto`: packed if that is
+    possible, otherwise plain.
     """
 
     prompt: str = setting("compact")
@@ -383,34 +385,31 @@ class ReaderSettings:
     """Longest answer about one attribute, in tokens."""
 
     budget: Whole = setting(32, minimum=1, transport=True)
-    """K_max, in blocks, of `utaca ask`, `utaca serve` and calls from Python that name no budget."""
+    """Default K_max, in blocks, of `utaca ask`, `utaca serve` and calls from Python."""
 
     margin: Number = setting(1.0, minimum=0.0, transport=True)
-    """Threshold of the trigger `margin`, in logits, for `utaca ask`, `utaca serve` and calls from Python that name
-    none.
-    """
+    """Default threshold of the trigger `margin`, in logits, for `utaca ask`, `utaca serve` and calls from Python."""
 
     memory: MemorySettings = setting(MemorySettings)
     """Block memory of this reader."""
 
     positions: Whole = setting(0, minimum=0)
-    """Longest input, including the answer, that other methods give the reader at true positions. 0 means the model's
+    """Longest input, including the answer, for methods without block memory. 0 means the model's
     max_position_embeddings.
     """
 
     graphs: bool = setting(False)
-    """Whether an answer's step is recorded on a GPU as a CUDA graph, which is replayed for each token. The host then
-    need not start each kernel.
+    """Whether a decoding step is recorded on a GPU as a CUDA graph and replayed for each token. The host then does not
+    start each kernel.
 
-    This works only for answers that share no passes (`generation.together=false`). `docs/performance.md` says what it
-    gains.
+    This works only if answers share no passes (`generation.together=false`). `docs/performance.md` has measurements.
     """
 
     methods: dict[str, dict[str, Plain]] = setting({})
-    """Settings of methods that differ for this reader."""
+    """Settings of methods for this reader, by method."""
 
     bars: list[BarSettings] = setting([], transport=True)
-    """Limits that the reader's scores are compared with, in runs that ask the sets which the limits name."""
+    """Limits for the reader's scores, in runs that ask the sets of questions that the limits name."""
 
 
 @keys
@@ -435,7 +434,7 @@ class EndpointSettings:
     """Name used in the paths of results."""
 
     kind: Literal["reference", "remote"] = setting("remote")
-    """`reference` is the embedded reference, which runs in process. `remote` is a server."""
+    """`reference`: the project's rules, which run in the same process. `remote`: a server."""
 
     base_url: OptionalText = setting("", transport=True)
     """Address of the server, which ends in `/v1` (`kind=remote`)."""
@@ -450,7 +449,7 @@ class EndpointSettings:
     """Sampling temperature."""
 
     top_p: Number = setting(1.0, minimum=0.0, maximum=1.0)
-    """Probability mass of the nucleus that is sampled from."""
+    """Probability mass for nucleus sampling."""
 
     seed: Whole = setting(0)
     """Sampling seed that is sent to the server."""
@@ -464,20 +463,21 @@ class EndpointSettings:
     concurrency: Whole = setting(64, minimum=1, transport=True)
     """Largest number of requests in flight. There are fewer while the server answers HTTP 429 or too late.
 
-    For a server of your own, set it to the requests that the server runs side by side (vLLM: `--max-num-seqs`).
+    For your own server, set it to the number of requests that the server runs at the same time (vLLM:
+    `--max-num-seqs`).
     """
 
     timeout_s: Number = setting(120.0, minimum=0.1, transport=True)
-    """Deadline of a request, in seconds. It doubles each time that a request misses it."""
+    """Time limit of a request, in seconds. It doubles each time that a request exceeds it."""
 
     backoff_s: Number = setting(0.5, minimum=0.001, transport=True)
     """Pause, in seconds, before a request is sent again after HTTP 429, HTTP 5xx or a broken connection.
 
-    It doubles each time, up to 32 times the first pause. If the server asks for a pause, that one is used.
+    It doubles each time, up to 32 times the first pause. If the server asks for a certain pause, this one is used.
     """
 
     patience_s: Number = setting(300.0, minimum=0.0, transport=True)
-    """Seconds of such pauses (`backoff_s`), in all, after which a request counts as failed."""
+    """Total of these pauses (`backoff_s`), in seconds, after which a request counts as failed."""
 
     prompt_price: Number = setting(0.0, minimum=0.0, transport=True)
     """Price of a million prompt tokens, in USD."""
@@ -486,7 +486,7 @@ class EndpointSettings:
     """Price of a million completion tokens, in USD."""
 
     attempts: Whole = setting(3, minimum=1)
-    """How often an answer is asked for. If the last one cannot be used either, the request counts as failed."""
+    """Largest number of answers to one request. If the last one is also unusable, the request counts as failed."""
 
     max_failed: Number = setting(0.05, minimum=0.0, maximum=1.0)
     """Share of failed requests above which a stage stops."""
@@ -508,10 +508,10 @@ class TrajectorySettings:
     """
 
     expanded: Whole = setting(0, minimum=0)
-    """Budget, in blocks, under which every token is also tried. This shows where an expansion changes the token, and
-    doubles the decoding.
+    """A second budget, in blocks, under which every token is also decoded, to see where it changes. This doubles the
+    work.
 
-    Tokens of the test split under larger budgets are not tried. 0 means that no token is.
+    0 means no second budget. On the test split, trajectories with larger budgets are not decoded again.
     """
 
 
@@ -523,70 +523,71 @@ class DetectorSettings:
     """`softmax` gives class probabilities. `evidential` gives a Dirichlet distribution over two classes."""
 
     classes: Annotated[Literal[2, 3], BeforeValidator(as_number)] = setting(3)
-    """3 means hallucinated, correct and unknown. 2 means uncertain and correct."""
+    """3 means hallucinated, correct and unknown. 2 means uncertain (hallucinated or unknown) and correct."""
 
     label: Literal["judged", "needed"] = setting("judged")
     """What the detector learns to predict.
 
-    `judged`: the labeller's classes. `needed`: which tokens change under the expanded budget. This needs no judge, but
-    `classes=2`, and `trajectories.expanded` above 0.
+    `judged`: the labeller's classes. `needed`: which tokens change under the budget `trajectories.expanded`. `needed`
+    works without a labeller, but requires `classes=2` and `trajectories.expanded` above 0.
     """
 
     signals: Annotated[list[str], Distinct] = setting(["margin"], listed=SIGNALS)
     """Signals that the detector reads."""
 
     embedding: bool = setting(True)
-    """Whether the detector reads the semantic embedding."""
+    """Whether the detector reads the token's embedding."""
 
     site: Site = setting("attention")
     """Where in the last layer the embedding is read."""
 
     lstm: bool = setting(True)
-    """Whether an LSTM accumulates over the steps."""
+    """Whether the detector has an LSTM over the steps of the answer."""
 
     weights: Literal["paper", "shares"] = setting("paper")
     """How much each class counts in the loss.
 
-    `paper`: 1 hallucinated, 0.05 correct and 1 unknown, which suits trajectories that are mostly correct. `shares`: in
-    inverse proportion to the classes' shares of the training tokens.
+    `paper`: 1 for hallucinated, 0.05 for correct and 1 for unknown, which suits trajectories that are mostly correct.
+    `shares`: inversely proportional to the share of the class in the training tokens.
     """
 
     chain: Whole = setting(1, minimum=1)
-    """How many training answers follow one another as if they were one. The LSTM then learns on answers as long as
-    those that it will see.
+    """Number of training answers that are joined into one, so that the LSTM is trained on answers as long as test
+    answers.
 
-    1 means that each answer stands by itself, as in the paper.
+    1 means that answers are not joined, as in the paper.
     """
 
     decision: Literal["argmax", "youden"] = setting("argmax")
     """When the detector distrusts a token.
 
-    `argmax`: a failure is likelier than `correct` (the paper's rule). `youden`: the odds of a failure pass a threshold.
-    The threshold is the one with the best balanced accuracy on the validation split.
+    `argmax`: hallucinated or unknown is likelier than correct (the paper's rule). `youden`: the odds of an uncertain
+    token exceed a threshold. This is the threshold with the best balanced accuracy on the validation split.
     """
 
     start: OptionalText = setting("")
-    """Variant from whose weights, of the same seed, the training starts. Empty means random weights.
+    """Variant that gives the starting weights, each seed to the same seed.
 
     The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights classes by their shares.
-    The starting weights are kept where no others are better.
+    If training does not improve on the starting weights, they are kept. Empty means random weights and a full training.
     """
 
     taken: OptionalText = setting("")
     """Folder of detectors that are used as they are, without training, such as `results/RUN/detectors/VARIANT`. Empty
     means that the detectors are trained.
 
-    The folder holds `seedN/model.safetensors`. Detectors of another reader must not read the embedding.
+    The folder has `seedN/model.safetensors`. If the detectors were trained for a different reader, `embedding` must be
+    false.
     """
 
     sets: list[str] = setting([])
-    """Sets of tasks (`tasks.sets`) whose trajectories the detector learns from. Empty means the training split of
+    """Sets of tasks (`tasks.sets`) with trajectories that the detector learns from. Empty means the training split of
     biographies.
     """
 
     mixed: bool = setting(False)
-    """Whether the detector also learns from the training split of biographies, which is then half of each batch
-    (`detectors.*.sets` must not be empty).
+    """Whether the detector also learns from the training split of biographies. Half of each batch is then from there.
+    `detectors.*.sets` must not be empty.
     """
 
     def differing(self, other: DetectorSettings) -> str:
@@ -614,34 +615,34 @@ class PointSettings:
 
     policy: OptionalText = setting("")
     """Update policy of an adaptive budget. With `set.N`, the next token gets N blocks. With `sub.N`, it gets N blocks
-    less. Of method `top_p`: `top_p.X`, with which a token gets the fewest best blocks whose probability reaches X.
+    less. For the method `top_p`, write `top_p.X`: a token gets as few blocks as possible with a total probability of X.
     """
 
     trigger: TriggerText = setting("")
-    """What expands an adaptive budget.
+    """When a token of an adaptive budget is expanded.
 
-    The name of a variant of the detector: this detector distrusts the token. Empty: the config's detector does.
-    `margin.X`: the logit margin is below X. `agreement`: the token under K_max differs. `agreement.N`: the token under
-    N blocks differs. `every.N`: every N-th token. `never`: no token.
+    The name of a variant of the detector: if this detector distrusts the token. Empty: the same with the config's
+    detector. `margin.X`: if the logit margin is below X. `agreement`: if the token under K_max differs. `agreement.N`:
+    if the token under N blocks differs. `every.N`: every N-th token. `never`: no token.
     """
 
     base: OptionalText = setting("")
-    """Another method, whose steps get the adaptive budget, in that method's tokens. Empty means InfLLM, in blocks."""
+    """Method that gets the adaptive budget, in tokens. Empty means InfLLM, with the budget in blocks."""
 
     seeds: Seeds = setting(1, minimum=0)
-    """Number of detector seeds under which the point is decoded, from the first seed on. `all` means every seed. Tables
-    show them together, in one row.
+    """Number of detector seeds to decode the point with, from the first seed. `all` means every seed. Tables show them
+    together, in one row.
     """
 
     drafts: Whole = setting(0, minimum=0)
-    """Most tokens that are guessed at once, and verified in one pass. 0 means none. The answers stay the same, up to
-    rounding, and take fewer passes. For points that decode from block memory.
+    """Largest number of tokens that are guessed at once and verified in one pass. 0 means none. Answers take fewer
+    passes and stay the same, up to rounding. Only points with block memory can have drafts.
     """
 
     draft_budget: Whole = setting(0, minimum=0)
     """How the tokens are guessed. 0: they are looked up in document, question and answer. N: the model decodes them
-    under N blocks, a pass for each, so that the answer is that of `budget`. For points of a fixed budget that have
-    `drafts`.
+    under N blocks, with one pass for each. The answer stays that of `budget`. Only points with a fixed budget and with
+    `drafts` can have it.
     """
 
     @property
@@ -708,35 +709,33 @@ class TaskSetSettings:
     """Files that replace the task's own, as paths below `tasks.path`. `docs/benchmarks.md` names them."""
 
     pool: list[str] = setting([])
-    """RULER: files with further paragraphs that distract, as paths below `tasks.path`."""
+    """RULER: files with further paragraphs as distractors, as paths below `tasks.path`."""
 
     articles: list[str] = setting([])
-    """`qa_1`: articles whose questions are asked, in this order. Empty means all."""
+    """`qa_1`: articles that the questions are about, in this order. Empty means all."""
 
     length: Whole = setting(0, minimum=0)
     """Largest number of tokens.
 
-    RULER: of prompt and answer together. `biographies`: of the documents into which the biographies are padded. 0 means
-    that each biography stands by itself. Other tasks: of the prompt without the chat template. 0 means that nothing is
-    cut.
+    RULER: for prompt and answer together. `biographies`: for the padded document; 0 means that biographies are not
+    padded. Other tasks: for the prompt without the chat template; 0 means that nothing is cut.
     """
 
     examples: Whole = setting(0, minimum=0)
-    """Number of rows that are asked, from the first. 0 means all."""
+    """Number of rows to ask, from the first. 0 means all."""
 
     mended: bool = setting(False)
-    """RULER: whether questions are drawn from all that there are, and the documents of each sample shuffled in an order
-    of its own.
+    """RULER: whether questions are drawn from all rows, and the paragraphs of each sample are shuffled differently.
 
-    The official generator takes the first questions and shuffles all samples alike.
+    The official generator takes the first questions and shuffles all samples in the same way.
     """
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """What is left of the evidence for a question. Each condition is a prompt of its own.
+    """How much of the evidence for a question is in the prompt. Each condition gives a separate prompt.
 
     RULER: the paragraphs that answer the question are `complete`, `partial` (half of the paragraphs, or half of the
     sentences of a single one) or `missing`. `biographies`: the question asks for attributes that the biography states
-    (`complete`) or lacks (`missing`).
+    (`complete`) or does not state (`missing`).
     """
 
     asked: Whole = setting(1, minimum=1)
@@ -770,8 +769,8 @@ class GenerationSettings:
     """Whether several answers are decoded in shared passes, which is faster. This holds for points in block memory and
     for full attention. Several short documents share passes too.
 
-    An answer then has no seconds and no memory of its own, so none are shown. The last bits of results depend on which
-    points are decoded.
+    Then no seconds and no memory can be measured for a single answer, so none are shown. The last bits of results
+    depend on which points are decoded.
     """
 
 
@@ -787,9 +786,10 @@ class PlanSettings:
     """Comparisons that were chosen before a test document was read (docs/plan.md)."""
 
     primary: OptionalText = setting("")
-    """The comparison that decides, over all detector seeds together. Empty means that nothing was planned.
+    """The comparison on which the verdict rests, over all detector seeds together. Empty means that nothing was
+    planned.
 
-    `NAME`: the point is compared with InfLLM at equal tokens. `NAME over NAME`: the gains of two points on InfLLM are
+    `NAME`: the point is compared with InfLLM at equal tokens. `NAME over NAME`: the gains of two points over InfLLM are
     compared.
     """
 
@@ -808,10 +808,10 @@ class Config:
     """The whole config."""
 
     run: OptionalText = setting("")
-    """Name of the run, whose results are in `results/NAME`.
+    """Name of the run. Its results are in `results/NAME`.
 
-    Empty means a name that is made from the scale, the other choices that are not the default, and a digest where
-    single keys are set.
+    Empty means a name that is made from the scale, the other options that differ from the default, and six hexadecimal
+    digits if single keys are set.
     """
 
     seed: Whole = setting(0)
@@ -842,25 +842,25 @@ class Config:
     """Variants of the uncertainty detector, by name. `scale=paper` has all variants of the paper."""
 
     detector: str = setting("utaca")
-    """Variant that the adaptive operating points use."""
+    """Variant of the detector that adaptive operating points use by default."""
 
     methods: dict[str, dict[str, Plain]] = setting({})
-    """Settings of context-management methods, by name, that differ from the settings of their sources. They override
-    `reader.methods`.
+    """Settings of context-management methods, by method. They override `reader.methods`. The defaults come from each
+    method's published code or paper.
 
-    `docs/methods.md` lists the methods. Their classes say what may be set.
+    `docs/methods.md` lists the methods. Their classes have the settings.
     """
 
     points: dict[str, PointSettings] = setting({})
-    """Operating points, by names of your choice. Each reader brings its own."""
+    """Operating points, by names that you choose. Each reader has a default option."""
 
     decode: dict[str, list[str]] = setting({})
-    """Points that are decoded, by where they are shown.
+    """Operating points to decode, listed by section. The section says which tables show them.
 
     `validation` and `test`: the table of that split. `sweep`: the test split's curves of CAS over selected tokens.
-    `ablation`: on the test split, detectors other than the config's. Only the tables `ablation` and `two_way` show
-    them. `methods`: on the test split, other methods with the settings of their sources. The name of a set in
-    `tasks.sets`: the questions of that set.
+    `ablation`: on the test split, detectors other than the config's; only the tables `ablation` and `two_way` show
+    them. `drafts`: on the test split, points with drafts; only the table `tradeoff` shows them. `methods`: on the test
+    split, methods without block memory. The name of a set in `tasks.sets`: the questions of that set.
     """
 
     tasks: TasksSettings = setting(TasksSettings)
@@ -873,10 +873,10 @@ class Config:
     """Comparisons that were chosen in advance. All others are called exploratory."""
 
     answers: str = setting("results/answers.sqlite", transport=True)
-    """Where the answers of every endpoint are kept. Runs share it.
+    """Where the answers of all endpoints are stored. All runs share them.
 
-    It is an SQLite file, on a disk of one machine. For many nodes, it is a PostgreSQL database,
-    `postgresql://USER@HOST/DATABASE`. Its password comes only from PGPASSWORD or ~/.pgpass.
+    A path names an SQLite file on a disk of one machine. `postgresql://USER@HOST/DATABASE` names a PostgreSQL database,
+    for several machines. The password is read from PGPASSWORD or ~/.pgpass.
     """
 
     def settings_of(self, method: str) -> dict[str, Any]:
