@@ -10,12 +10,11 @@ What a user types, and what comes back:
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
 
 Only the answer goes to standard output, so that it can be piped; it comes token by token, in a terminal shaded by each
-token's budget. All other text goes to standard error. A mistake in the user's input gives one sentence and the exit
+token's budget. All other text goes to standard error. An error in the user's input gives one sentence and the exit
 status 2 (docs/ask.md).
 
-``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
-``tables``, ``check-endpoint`` and ``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy
-is imported before a command needs it.
+``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). The other commands prepare readers
+and runs; ``--help`` of each says more. Nothing heavy is imported before a command needs it.
 """
 
 import io
@@ -33,16 +32,16 @@ from utaca.errors import UserError
 from utaca.stages import STAGES
 
 TARGETS = {
-    "results/tables": "the whole run: tables, figures and the report; the default",
+    "results/tables": "the whole run: tables, figures and the report (the default)",
     **{stage.name: stage.makes for stage in STAGES},
-    "tables": "as results/tables",
-    "readers": "the run's reader, fetched to this machine before jobs need it",
-    "results/{run}/tables/{table}.csv": "one table, and what it needs",
+    "tables": "the same as results/tables",
+    "readers": "the model of the run, downloaded before other jobs need it",
+    "results/{run}/tables/{table}.csv": "one table and the files that it needs",
 }
 """What ``snakemake --cores all`` makes."""
 
 
-# Ctrl-C while Snakemake is imported ends without a traceback; the Snakefile sees to a later one.
+# Ctrl-C during the import of Snakemake ends without a traceback. After the import, the Snakefile handles Ctrl-C.
 _SNAKEMAKE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); sys.argv[0] = 'snakemake'; "
     "from snakemake.cli import main; main()"
@@ -62,10 +61,14 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A subcommand whose arguments have a metavar that says itself what may be repeated, as ``[FILE]... QUESTION``."""
+    """A subcommand whose metavars say which arguments may be repeated, as in ``[FILE]... QUESTION``."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar."""
+        """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar.
+
+        Typer shows a metavar ``[FILE]... QUESTION`` as ``{[FILE]... QUESTION}...``, or with square brackets if the
+        argument is optional.
+        """
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
 
@@ -77,8 +80,8 @@ _STYLE: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
-app = typer.Typer(help="Ask questions about long documents with UT-ACA, and run its experiments.", **_STYLE)
-answers = typer.Typer(help="List, export or delete the stored answers of LLM servers.", **_STYLE)
+app = typer.Typer(help="Ask questions about long documents, and run the UT-ACA experiments.", **_STYLE)
+answers = typer.Typer(help="List, export or delete stored replies of LLM servers.", **_STYLE)
 app.add_typer(answers, name="answers")
 
 
@@ -108,42 +111,51 @@ def _utaca(
 
 READER = typer.Option(
     metavar="NAME|PATH|HUB_ID",
-    help="The model: a name that 'utaca fetch' lists, a folder, a GGUF file, or an id of the Hugging Face hub.",
+    help="The model that answers: a name that 'utaca fetch' lists, a folder, a GGUF file, or a Hugging Face id.",
     autocompletion=completion.readers,
 )
 BUDGET = typer.Option(
     metavar="BLOCKS",
-    help="Most blocks of 16 tokens that a token of the answer may retrieve (K_max).  [default: the reader's]",
+    help="Maximum number of 16-token blocks of the document that a token of the answer reads (K_max).  "
+    "[default: set by the reader]",
     min=1,
 )
 POLICY = typer.Option(
     metavar="POLICY",
-    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: "
-    "sub.(budget/4)]",
+    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: sub.N with N "
+    "= budget/4]",
 )
 TRIGGER = typer.Option(
     metavar="TRIGGER",
-    help="When to generate a token again under the full budget: the name or file of a detector, margin, agreement, "
-    "every.N, or never.  [default: the reader's detector]",
+    help="When to generate a token again with the full budget: if a detector distrusts it (give its name or file), if "
+    "its logit margin is small (margin, margin.X), if another budget changes it (agreement, agreement.N), for every "
+    "N-th token (every.N), or never. See docs/ask.md.  [default: the reader's detector]",
     autocompletion=completion.triggers,
 )
 DRAFTS = typer.Option(
-    metavar="NUMBER", help="Tokens to guess ahead and check in one pass. 0 guesses none; the answer is the same.", min=0
+    metavar="NUMBER",
+    help="Number of tokens to guess ahead and check in one pass. Guessing changes only the speed; 0 turns it off.",
+    min=0,
 )
-CACHE = typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]")
-CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of that folder.")
-NO_CACHE = typer.Option("--no-cache", help="Do not use that folder.")
+CACHE = typer.Option(metavar="DIR", help="Folder of the document cache.  [default: ~/.cache/utaca/documents]")
+CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of the document cache.")
+NO_CACHE = typer.Option("--no-cache", help="Neither read nor write the document cache.")
 
 
 @app.command(cls=Command)
 def ask(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[FILE]... QUESTION", help="The question, in quotes, after any further files."),
+        typer.Argument(
+            metavar="[FILE]... QUESTION", help="The question, in quotes. Files before it are added to --document."
+        ),
     ],
     reader: Annotated[str, READER],
     document: Annotated[
-        list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file. - is standard input.")
+        list[str],
+        typer.Option(
+            metavar="FILE", help="A text, Markdown, HTML or PDF file; - is standard input. Repeat for several files."
+        ),
     ],
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
@@ -151,10 +163,10 @@ def ask(
     drafts: Annotated[int, DRAFTS] = 7,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(metavar="TOKENS", help="Limit on the answer's length, in tokens.  [default: the reader's]"),
+        typer.Option(metavar="TOKENS", help="Maximum length of the answer, in tokens.  [default: set by the reader]"),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line of totals.")
+        bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line for the whole answer.")
     ] = False,
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also save an HTML page that shows the answer token by token.")
@@ -181,7 +193,7 @@ def ask(
 
 
 def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
-    """The folder ``cache`` for documents, None for no folder, and the bytes ``cache_size`` that they take at most."""
+    """Settings of the document cache: ``cache``, its folder or None, and ``cache_size``, its maximum size in bytes."""
     from utaca.app.cache import bytes_of, default_folder
 
     if cache is not None and not cache.strip():
@@ -195,25 +207,39 @@ def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
 def score(
     reader: Annotated[str, READER],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUESTION ANSWER]", help="A question and the answer to score.")
+        list[str] | None,
+        typer.Argument(metavar="[QUESTION ANSWER]", help="The question, and the answer to score, each in quotes."),
     ] = None,
     document: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="The document, as for utaca ask; may be repeated.")
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A file of the document, as for utaca ask. Repeat for several files."),
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Many of them: columns document, question, answer.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="CSV file of answers to score, with the columns document, question and answer."
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file of scores.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Blocks of each token.  [default: the reader's]", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --csv: the file to write.  [default: standard output]")
+    ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Number of blocks that each token reads.  [default: set by the reader]", min=1)
+    ] = None,
     detector: Annotated[
-        str | None, typer.Option(help="A shipped detector or a detector's file.  [default: the reader's detector]")
+        str | None,
+        typer.Option(
+            help="Name of an included detector, or path of a detector file.  [default: the reader's detector]"
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and one of totals.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line for the whole answer.")
+    ] = False,
     cache: Annotated[str | None, CACHE] = None,
     cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
     no_cache: Annotated[bool, NO_CACHE] = False,
 ) -> None:
-    """Score given answers: which of their tokens are doubtful."""
+    """Mark the doubtful tokens of an existing answer."""
     from utaca.app import score as scoring
 
     wanted = scoring.Wanted(reader, budget, detector, json, **_kept(cache, cache_size, no_cache))
@@ -238,23 +264,26 @@ def serve(
     memory: Annotated[
         str | None,
         typer.Option(
-            metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
+            metavar="SIZE", help="Maximum memory for documents after reading.  [default: half of the free memory]"
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers at the same time.", min=1)] = 16,
+    parallel: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Maximum number of answers at the same time.", min=1)
+    ] = 16,
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
     max_new_tokens: Annotated[
         int,
-        typer.Option(metavar="TOKENS", help="Limit on an answer's length, in tokens, if a request sets none.", min=1),
+        typer.Option(metavar="TOKENS", help="Maximum length of an answer, in tokens, if a request sets none.", min=1),
     ] = 512,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Name of the model for clients.  [default: the reader's name]")
+        str | None,
+        typer.Option(metavar="NAME", help="Name that clients use for the model.  [default: the name of the reader]"),
     ] = None,
 ) -> None:
-    """Start a server with the OpenAI protocol and a web page.
+    """Start an OpenAI-compatible server with a web page.
 
     If the environment variable UTACA_API_KEY is set, clients must send its value as their API key.
     """
@@ -271,7 +300,7 @@ def serve(
     room = None if memory is None else bytes_of(memory)
     key = os.environ.get("UTACA_API_KEY")
     if key == "":
-        raise UserError("UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key")
+        raise UserError("UTACA_API_KEY is set but empty, so clients would need no key; unset it, or set it to a key")
     server.check_key(key or "")
     # Before the weights are loaded, which may take minutes.
     sockets = bound(host, port)
@@ -293,12 +322,12 @@ def fetch(
         str | None,
         typer.Argument(
             metavar="READER",
-            help="The reader to download. Without it, the readers are listed.",
+            help="The reader to download.  [default: list the readers]",
             autocompletion=completion.readers,
         ),
     ] = None,
 ) -> None:
-    """Download a reader, or list the readers."""
+    """Download a reader (the model that answers), or list them."""
     from utaca.readers import files
 
     if reader is None:
@@ -316,7 +345,10 @@ def fetch_tasks(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks to download.  [default: all]")
     ] = None,
     folder: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for the files, as in the config's tasks.path.")
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder for the files. The setting tasks.path of a run names the same folder."
+        ),
     ] = Path("data/benchmarks"),
 ) -> None:
     """Download the official files of the benchmarks."""
@@ -339,13 +371,13 @@ def fetch_tasks(
 def preflight(
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="More entries of the config, and more config files."),
+        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="Short form of --config and --configfile."),
     ] = None,
     configfile: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Config file, e.g. config/runs/paper.yaml.")
+        list[Path] | None, typer.Option(metavar="FILE", help="Config file of the run, e.g. config/runs/paper.yaml.")
     ] = None,
     config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Entry of the config, e.g. reader=tiny.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Setting of the run, e.g. reader=tiny.")
     ] = None,
 ) -> None:
     """Check that a run has everything it needs.
@@ -368,23 +400,21 @@ def preflight(
 @app.command(
     cls=Command,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    epilog="\n".join(
-        ["\b", "What snakemake --cores all makes:", *(f"  {name:<20} {what}" for name, what in TARGETS.items())]
-    ),
+    epilog="\n".join(["\b", "Targets:", *(f"  {name:<20} {what}" for name, what in TARGETS.items())]),
 )
 def tables(
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[TARGET|OPTION]...",
-            help="What to make, and options of Snakemake.  [default: results/tables]",
+            help="Files or stages to make, and options of Snakemake.  [default: results/tables]",
             autocompletion=completion.targets,
         ),
     ] = None,
 ) -> None:
-    """Run the experiment and build its tables and report.
+    """Run the experiment, and make its tables and report.
 
-    Takes all options of Snakemake, as in: utaca tables --configfile config/runs/paper.yaml
+    Accepts all Snakemake options, e.g. utaca tables --configfile config/runs/paper.yaml
     """
     from utaca.runs import config_files as configfiles
 
@@ -399,7 +429,7 @@ def tables(
 
 
 def _names_target(words: list[str]) -> bool:
-    """Whether words for Snakemake name a target; a word may also be the value of an option before it."""
+    """Whether Snakemake's arguments name a target, and are not only options and their values."""
     if not words:
         return False
     from utaca.runs import command_line
@@ -411,11 +441,17 @@ def _names_target(words: list[str]) -> bool:
 def check_endpoint(
     endpoint: Annotated[str, typer.Argument(help="Name of a file in config/endpoint.")] = "gpt_oss_120b",
     base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Another address of the server, ending in /v1.")
+        str | None,
+        typer.Option(metavar="URL", help="Address of the server, ending in /v1, instead of the endpoint's address."),
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Another model, as the server lists it.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Name of the model, as the server lists it, instead of the endpoint's model."
+        ),
+    ] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key.")
+        str | None, typer.Option(metavar="VARIABLE", help="Name of the environment variable that holds the API key.")
     ] = None,
 ) -> None:
     """Check that an LLM server can be used as a judge."""
@@ -424,7 +460,8 @@ def check_endpoint(
     from utaca.runs.compose import compose
     from utaca.settings.checks import load
 
-    # Another model needs another name of the endpoint. The model's own may have a slash, and names are parts of paths.
+    # A different model must not share the endpoint's name. The model's own name will not do: it may have a slash, and
+    # the name becomes part of a path.
     name = model and "asked"
     keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": name}
     given = {key: value for key, value in keys.items() if value is not None}
@@ -434,17 +471,17 @@ def check_endpoint(
     print(f"{settings.base_url or settings.name}: model {settings.model} answers.")
 
 
-STORE = typer.Option(metavar="PLACE", help="File of the answers, or postgresql://USER@HOST/DATABASE.")
+STORE = typer.Option(metavar="PLACE", help="Where the replies are stored: a file, or postgresql://USER@HOST/DATABASE.")
 STORED = "results/answers.sqlite"
 
 
 @answers.command("list")
 def list_answers(store: Annotated[str, STORE] = STORED) -> None:
-    """Count the stored answers by model, prompt version and answer format."""
+    """Count the stored replies by model, prompt version and answer format."""
     from utaca.endpoints import listing
 
     if store == STORED and listing.is_missing(store):
-        print(f"no answers are kept: {store} does not exist; it appears with the first answer of a server")
+        print(f"no replies are stored yet: {store} does not exist; the first reply of an LLM server creates it")
         return
     with listing.opened(store) as answers:
         print(listing.listed(answers))
@@ -453,11 +490,11 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
 @answers.command("export")
 def export_answers(
     model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only answers of this model.  [default: all]")
+        str | None, typer.Option(metavar="NAME", help="Only replies of this model.  [default: all models]")
     ] = None,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
-    """Write the answers and their requests as JSON lines."""
+    """Write the replies and their requests as JSON lines."""
     from utaca.endpoints import listing
 
     with listing.opened(store) as answers:
@@ -467,14 +504,14 @@ def export_answers(
 
 @answers.command("prune")
 def prune_answers(
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only answers of this model.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Only replies of this model.")] = None,
     before: Annotated[
-        str | None, typer.Option(metavar="DATE", help="Only answers from before this day, e.g. 2026-01-31.")
+        str | None, typer.Option(metavar="DATE", help="Only replies from before this day, e.g. 2026-01-31.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the replies without deleting them.")] = False,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
-    """Delete answers. A run that needs them asks the server again."""
+    """Delete replies. A run that needs them asks the server again."""
     from utaca.endpoints import listing
 
     if model is None and before is None:
@@ -490,7 +527,7 @@ def serve_rules(
     host: Annotated[str, HOST] = "127.0.0.1",
     port: Annotated[int, PORT] = 8000,
 ) -> None:
-    """Start a server of the rule-based judge with the OpenAI protocol."""
+    """Start a server for the rule-based judge."""
     from utaca.judging.rules import endpoint as server
 
     server.run(host, port)
