@@ -129,7 +129,9 @@ def read(name: str, kind: type[DataFileType]) -> DataFileType:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); restore it from the repository.") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is no YAML file of texts: {' '.join(str(error).split())}.") from error
+        raise UserError(
+            f"{path} is not a YAML file of strings ({' '.join(str(error).split())}); restore it from the repository."
+        ) from error
     except ValidationError as error:
         raise UserError(f"{path}, {_fault(error)}.") from error
 

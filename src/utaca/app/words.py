@@ -40,7 +40,7 @@ TRIGGERS = (
         "agreement",
         "Doubts a token if a second pass, with another number of blocks, chooses a different one.",
         "Blocks of the second pass, fewer than the budget",
-        without="Leave this empty for a second pass with the full budget. That saves no work; it serves as a yardstick.",
+        without="Leave this empty to use the full budget in the second pass. That saves no work; it is a yardstick.",
     ),
     TriggerWords("every", "Doubts every Nth token, whatever the model says.", "N", "4"),
     TriggerWords("never", "Doubts no token. The budget stays the same, as in InfLLM."),

@@ -59,7 +59,10 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
         for key in shuffled:
             name, _ = key
             if original(name) not in by_id:
-                raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
+                raise UserError(
+                    f"document {name!r} has labels, but the documents file of {split} does not have it; remove the "
+                    "files of labels and documents, and run again"
+                )
             answers.append((tokens_by_key[key], by_id[original(name)]))
         total += len(answers)
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
@@ -172,7 +175,10 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
     items: list[dict[str, Any]] = []
     for name in drawn:
         if name not in by_id:
-            raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has scores, but the documents file does not have it; remove the files of scores "
+                "and documents, and run again"
+            )
         items += _questions(by_document[name], by_id[name])
     about = f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}"
     return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", HumanScore, items)

@@ -171,8 +171,8 @@ def check_folder(reader: ReaderSettings) -> None:
     named = where(reader)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{named} holds an adapter (adapter_config.json); merge it into its base model (peft: "
-            "merge_and_unload) and set reader.path to the merged folder"
+            f"{named} is an adapter (adapter_config.json); merge it into its base model (peft: merge_and_unload) and "
+            "set reader.path to the merged folder"
         )
     if not (folder / "config.json").is_file():
         if ggufs := _gguf_advice(folder):
@@ -189,7 +189,7 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         if any(path.is_file() for path in folder.glob("*.safetensors")):
-            raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
+            raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that file too")
         if ggufs := _gguf_advice(folder):
             raise UserError(f"{named} has no .safetensors files, but {ggufs}")
         other = next((path.name for form in ("*.bin", "*.pt", "*.pth") for path in folder.glob(form)), None)
@@ -197,7 +197,7 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} has no weights{instead}; add its .safetensors files to the folder")
     lacking = [name for name in _shards(reader) if not (folder / name).is_file()]
     if lacking:
-        raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
+        raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} lists; copy or download the missing files")
 
 
 def _gguf_advice(folder: Path) -> str:
@@ -247,7 +247,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(path, error) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object; copy or download it again")
+        raise UserError(f"{path} is not a JSON object; copy or download it again")
     return content
 
 
@@ -255,10 +255,10 @@ def _broken(path: Path, error: Exception) -> UserError:
     """The error for a file that could not be read because of ``error``; it says what to do."""
     try:
         if _is_pointer(path):
-            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+            return UserError(f"{path} is only a Git LFS pointer; fetch the file: git lfs pull")
     except PermissionError:
         # For a file without read permission, safetensors reports that the file is missing.
-        return UserError(f"{path} may not be read by this user; change its permissions")
+        return UserError(f"{path} cannot be read by this user; change its permissions")
     except OSError:
         pass
     return UserError(f"{path} cannot be read ({cause(error)}); copy or download it again")
@@ -282,13 +282,14 @@ def check_config(path: Path) -> dict[str, Any]:
         value = config.get(key)
         if type(value) is not int or value < 1:
             raise UserError(
-                f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
+                f"{path} has {key}={json.dumps(value)}, but it must be a whole number above 0; copy or download it "
+                "again"
             )
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
         raise UserError(
-            f"{path} has num_attention_heads={heads} and num_key_value_heads={kv_heads}, which must divide it; copy or "
+            f"{path} has num_attention_heads={heads}, which num_key_value_heads={kv_heads} does not divide; copy or "
             "download it again"
         )
     if config["num_hidden_layers"] > _MOST_LAYERS:
@@ -300,19 +301,19 @@ def check_config(path: Path) -> dict[str, Any]:
         if config.get(key) is not None:
             raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
     if config.get("auto_map") is not None:
-        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
+        raise UserError(f"{path} has auto_map: the model needs its own code, which utaca never runs; use another model")
     if not config.get("is_causal", True):
         raise UserError(
-            f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in models of "
-            "embeddings, which block memory does not support; use a model that generates text"
+            f"{path} has is_causal={json.dumps(config['is_causal'])}: the model is bidirectional, as models for "
+            "embeddings are; use a model that generates text"
         )
     if config.get("per_layer_config"):
         raise UserError(
-            f"{path} has per_layer_config, which gives single layers another form; block memory does not support it"
+            f"{path} has per_layer_config: its layers differ, which block memory does not support; use another model"
         )
     for key in _ELSEWHERE:
         if config.get(key) is not None:
-            raise UserError(f"{path} has {key}, which names other files; use a folder whose files have the usual names")
+            raise UserError(f"{path} has {key}, which names other files; use a folder with the usual file names")
     return config
 
 
@@ -326,8 +327,8 @@ def model(reader: ReaderSettings) -> Model:
     paths = weights(reader)
     if path is None or not paths:
         raise UserError(
-            f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
-            "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+            f"jobs on a cluster request memory by the size of the weights, but {reader.path} of reader {reader.name!r} "
+            "is not here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
         )
     config = check_config(path)
     positions = reader.positions or config["max_position_embeddings"]
@@ -365,7 +366,7 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
         held = _stored(path)
         if lacking := [weight for weight in indexed if weight not in held]:
             raise UserError(
-                f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both again"
+                f"{path} lacks {first_few(lacking)}, which {INDEX} lists; copy or download {path} and {INDEX} again"
             )
         stored |= held
     return stored

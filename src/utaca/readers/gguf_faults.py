@@ -195,9 +195,9 @@ def _opened(path: Path) -> GGUFReader:
     """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
     first = first_bytes(path, 8)
     if first[:4] in OLD_MAGICS:
-        raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
+        raise UserError(f"{path} has a format that is older than GGUF; convert its model with a current llama.cpp")
     if first[:4] != MAGIC:
-        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it again")
+        raise UserError(f"{path} is not a GGUF file (its first bytes are not GGUF); copy or download it again")
     version = int.from_bytes(first[4:], "little")
     if len(first) == 8 and version not in _VERSIONS:
         if int.from_bytes(first[4:], "big") in _VERSIONS:
@@ -205,13 +205,15 @@ def _opened(path: Path) -> GGUFReader:
                 f"{path} is a GGUF file for big-endian machines; convert it: gguf-convert-endian {path} little"
             )
         mend = "convert its model with a current llama.cpp" if version == 1 else "take another file of its model"
-        raise UserError(f"{path} is a GGUF file of version {version}, and versions 2 and 3 are read; {mend}")
+        raise UserError(f"{path} is a GGUF file of version {version}, but only versions 2 and 3 can be read; {mend}")
     from gguf import GGUFReader
 
     try:
         return GGUFReader(path)
     except Exception as error:  # the type depends on where a file was cut
-        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it again") from error
+        raise UserError(
+            f"{path} is not a complete GGUF file ({type(error).__name__}); copy or download it again"
+        ) from error
 
 
 def _faults(file: GGUFReader) -> Iterator[str]:

@@ -314,12 +314,13 @@ def _read_split(
     for row in rows(answers, "answers"):
         if row["document"] not in by_id:
             raise UserError(
-                f"document {row['document']!r} has answers but is not in the documents file; make both again"
+                f"document {row['document']!r} has answers, but the documents file does not have it; remove the files "
+                "of answers and documents, and run again"
             )
         points.setdefault(row["point"], row)
         by_answer[row["document"], row["point"]] = row
     if not by_answer:
-        raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+        raise UserError(f"{answers[0]} has no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
     differences = _differences(judged, points)
     answered = {name for name, _ in by_answer}
@@ -496,8 +497,8 @@ def _answers_about(split: _Split, name: str, n_tokens: int) -> dict[str, Row]:
             continue
         if answer["n_context"] != n_tokens:
             raise UserError(
-                f"document {name!r} has {n_tokens} tokens, but was decoded as {answer['n_context']}; decode it again "
-                "with this reader"
+                f"document {name!r} has {n_tokens} tokens, but had {answer['n_context']} when it was decoded; decode "
+                "it again with this reader"
             )
         answers[label] = answer
     return answers
