@@ -87,7 +87,7 @@ def slots(
         for name in used:
             is_choice = choices and name.count("|") == 1
             if name not in names and not is_choice:
-                raise ValueError(f"{{{name}}} is no slot; use {_listed(sorted(names))}")
+                raise ValueError(f"{{{name}}} is not a slot; use {_listed(sorted(names))}")
         if re.search(r"[{}]", _SLOT.sub("", text)):
             raise ValueError("a brace has no partner")
         for name in once_names:

@@ -80,5 +80,5 @@ def refused(host: str, port: int, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"port {port} may not be used by this user; choose one above 1023 with --port"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0"
+        return f"--host {host} is not an address of this machine; give one, such as 127.0.0.1 or 0.0.0.0"
     return f"--host {host} --port {port} cannot be listened on ({error.strerror}); choose another"

@@ -62,7 +62,7 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
         ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s} came", "entry 1 .*does not end in a full stop"),
         ("wordings", "  birth place: |", "  birth date: |", "'birth date' comes twice.*line 96"),
         ("wordings", "openings: |", "openings:\n\nothers: |", "openings.*at least 1"),
-        ("wordings", "facts:", "facts: [", "is no YAML file of texts: .*line"),
+        ("wordings", "facts:", "facts: [", "is not a YAML file of strings .*line"),
         ("writer", "{Subject} was born on {value}.", "{Subject} was {value!r}.", "facts > birth date > entry 1"),
         ("writer", "    {firm}", "    Acme", "forms > firm > entry 1 .*it has {firm} 0 times"),
         ("fillers", "The sun is warm.", "The sun is", "fillers > entry 3 .*does not end in a full stop"),

@@ -113,12 +113,12 @@ ON_GPU, ON_HOST = {"device": "cuda", "dtype": "bfloat16"}, {"memory": {"storage"
 MEMORY = [
     (ON_GPU, 80, 64, "66.0 GiB of the GPU, 80.0 GiB are free; 16.0 GiB of main memory"),
     (ON_GPU, 40, 64, "! reader tiny needs 66.0 GiB of the GPU (16.0 GiB of weights and 50.0 GiB for a document of "
-     "400,000 tokens), but 40.0 GiB are free; take reader.memory.storage=host, or a smaller reader, or shorter"),
+     "400,000 tokens), but only 40.0 GiB are free; use reader.memory.storage=host, or a smaller reader, or shorter"),
     (ON_GPU | ON_HOST, 40, 64, "16.0 GiB of the GPU, 40.0 GiB are free; 50.0 GiB of main memory"),
     (ON_GPU, 80, 15, "! reader tiny needs 16.0 GiB of main memory"),  # weights pass through it
     (ON_GPU, None, None, "66.0 GiB of the GPU; 16.0 GiB of main memory"),
     ({"device": "cpu", "dtype": "float32"}, 80, 60, "! reader tiny needs 66.0 GiB of main memory (16.0 GiB of "
-     "weights and 50.0 GiB for a document of 400,000 tokens), but 60.0 GiB are free; take reader.dtype=bfloat16, or"),
+     "weights and 50.0 GiB for a document of 400,000 tokens), but only 60.0 GiB are free; use reader.dtype=bfloat16"),
 ]  # fmt: skip
 """A reader, GiB that are free on the GPU and in main memory, and what is said of it."""
 
@@ -153,7 +153,7 @@ def test_a_gpu_is_neither_guessed_nor_done_without(settings: schema.Config, monk
     with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* with nvidia-smi.*, or leave reader\.graphs out"):
         check_settings(graphs)
     monkeypatch.setattr("torch.version.cuda", None)
-    with pytest.raises(UserError, match=r"built without CUDA; install a torch for CUDA .*, or set reader\.device=cpu"):
+    with pytest.raises(UserError, match=r"built without CUDA\. Install torch with CUDA .*, or set reader\.device=cpu"):
         check_settings(remote.reader)
 
 
@@ -204,14 +204,14 @@ def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch:
     sets["c"].files = {"questions": "gone.json"}
     monkeypatch.setitem(metrics.VERSIONS, "rouge", "9.9")
     assert re.fullmatch(
-        r"! tasks\.sets\.a: task qa_1 fills a prompt up to its set's length.*which is 20; give it.*; "
+        r"! tasks\.sets\.a: task qa_1 needs a length above .*has length=20; raise length; "
         r"tasks\.sets\.b: the task's metric needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
         r"tasks\.sets\.c: .*/gone\.json.*is not there.*",
         said(asking, "tasks", "detectors")["tasks"],
     )
     sets["a"].task = "qa_9"
     found = said(asking, "tasks")
-    assert found["tasks"].count("tasks.sets.a: no task is called 'qa_9'") == 1
+    assert found["tasks"].count("tasks.sets.a: there is no task 'qa_9'") == 1
     assert not found["disk"].startswith("!"), "counts what is known"
 
 
@@ -311,7 +311,7 @@ def test_the_command_names_a_config_that_cannot_be_read(
         **dict.fromkeys(("--config smoke", "--config run=#x"), "--config"),
         **{f"--configfile {name}": f"the config file {name}" for name in ("none.yaml", "latin.yaml", ".")},
         "--config jugde=x": "unknown config key jugde; did you mean judge?",
-        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with another",
+        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with other settings",
     }.items():
         done = typed("preflight", *words.split())
         assert done.exit_code == 1

@@ -244,7 +244,7 @@ def test_a_body_is_read_or_refused_in_a_short_sentence(
 @pytest.mark.parametrize("options", [{"trigger": "every.@"}, {"trigger": "agreement.@"}, {"trigger": "margin.@"}])
 def test_numbers_of_thousands_of_digits_are_refused(tiny: Reader, options: dict[str, str]) -> None:
     long = {key: value.replace("@", "9" * 5000) for key, value in options.items()}
-    assert "is no trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
+    assert "is not a trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
     assert "not understood" in str(fault(tiny, SHORT | {"utaca": {"policy": f"sub.{'9' * 5000}", "trigger": "margin"}}))
 
 
@@ -405,10 +405,7 @@ def test_an_address_is_checked_by_every_server(tiny: Reader, host: str, words: s
 def test_an_empty_key_is_refused() -> None:
     words = [sys.executable, "-c", "from utaca.app.main import run; run()", "serve", "--reader", "tiny"]
     done = subprocess.run(words, capture_output=True, text=True, env={"UTACA_API_KEY": "", "PATH": ""})
-    assert (
-        done.stderr
-        == "Error: UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key\n"
-    )
+    assert done.stderr == "Error: UTACA_API_KEY is set but empty; unset it to serve without a key, or set it to a key\n"
 
 
 # The rules' server

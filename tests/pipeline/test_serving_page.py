@@ -156,7 +156,7 @@ def test_keys_ask_and_a_limit_is_shown(page: Browser) -> None:
     fill(page, trigger="agreement")
     fill(page, number="9")
     page.run("document.getElementById('ask').click()")
-    page.wait(lambda: "must try fewer than the budget, 8" in page.text("#state"))
+    page.wait(lambda: "must have fewer than the budget, 8" in page.text("#state"))
     assert page.run("document.getElementById('state').classList.contains('wrong')")
     # A refused request fails, and the browser complains about it too.
     page.complaints.clear()
@@ -215,7 +215,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence(
     for name, content, words in (
         ("a.pdf", locked(), "document a.pdf is locked by a password"),
         ("a.bin", b"a\0b", "document a.bin is a binary file"),
-        ("a.txt", b" ", "document a.txt holds no text"),
+        ("a.txt", b" ", "document a.txt has no text"),
         ("", b"One", "the file has no name"),
     ):
         status, answer = sent(server, name, content)

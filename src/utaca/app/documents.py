@@ -22,7 +22,7 @@ _PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s
 # Encodings by the byte order mark at the beginning of a file.
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _OTHERS = {
-    "a text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
+    "text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
     "an RTF file": re.compile(r"\s*\{\\rtf"),
     "a PostScript file": re.compile(r"%!PS"),
     "a web archive or a mail": re.compile(

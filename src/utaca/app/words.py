@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 WHY = (
-    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to keep "
-    "such a token. If it doubts the token, the token is thrown away and generated again from as many blocks as the "
-    "budget allows."
+    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to "
+    "keep such a token. If it doubts the token, the token is thrown away and generated again from as many blocks as "
+    "the budget allows."
 )
 """What a trigger is."""
 

@@ -155,11 +155,11 @@ class Decoding:
         if not hasattr(self.reading, "begin"):
             raise UserError("the first argument must be a document that was read, such as utaca.prefill(reader, text)")
         for name, kind, example in (
-            ("question", str | tuple, "a text"),
-            ("prefix", str, "a text"),
-            ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
-            ("trigger", Trigger | None, "a utaca.Trigger, as utaca.Detected(detector)"),
-            ("sampling", Choosing | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
+            ("question", str | tuple, "a string"),
+            ("prefix", str, "a string"),
+            ("policy", Policy | None, "a utaca.Policy such as utaca.Sub(16)"),
+            ("trigger", Trigger | None, "a utaca.Trigger such as utaca.Detected(detector)"),
+            ("sampling", Choosing | None, "a utaca.Sampling such as utaca.Sampling(0.7)"),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")

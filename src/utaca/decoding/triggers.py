@@ -110,7 +110,7 @@ class Replayed(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger) or not isinstance(self.decisions, Mapping):
-            raise UserError(f"Replayed needs a trigger, and a mapping of steps to decisions such as {{3: True}}")
+            raise UserError("Replayed needs a trigger, and a mapping of steps to decisions such as {3: True}")
         for step in self.decisions:
             whole("a step of Replayed", step)
 

@@ -212,7 +212,7 @@ def _gguf_advice(folder: Path) -> str:
     parts = [gguf_faults.part_of(path) for path in found]
     if None not in parts and len(set(parts)) == len(parts):
         return f"the parts of a split GGUF file; {gguf_faults.merging(found[0])}"
-    return f"{len(found)} GGUF files; set reader.path to one of them, as {found[0]}"
+    return f"{len(found)} GGUF files; set reader.path to one of them, such as {found[0]}"
 
 
 def _elsewhere(folder: Path) -> str:
@@ -221,17 +221,19 @@ def _elsewhere(folder: Path) -> str:
     "" if there is no such folder, or if there are several.
     """
     found = [path.parent for form in ("*/config.json", "*/*/config.json") for path in folder.glob(form)]
-    return f"; it holds one in {found[0]}: set reader.path to that" if len(found) == 1 else ""
+    return f"; there is one in {found[0].name}, so set reader.path={found[0]}" if len(found) == 1 else ""
 
 
 def form_of(path: Path) -> str:
     """The end of an error message on a reader's path that is a file, and no GGUF file: what it is, and what to do."""
     if gguf.is_old(path):
-        return "is of a format before GGUF; convert its model with a current llama.cpp"
+        return "has a format that is older than GGUF; convert its model with a current llama.cpp"
     if (path.parent / "config.json").is_file():
-        return f"is a file; set reader.path to the folder that it lies in, {path.parent}"
+        return f"is a file; set reader.path to its folder, {path.parent}"
     if path.suffix.lower() in (".bin", ".pt", ".pth", ".ckpt"):
-        return "is a file of pickled weights, which is not read; set reader.path to a folder of .safetensors files"
+        return (
+            "is a file of pickled weights, which utaca does not read; set reader.path to a folder of .safetensors files"
+        )
     return "is a file; set reader.path to a folder with config.json, tokenizer and .safetensors, or to a GGUF file"
 
 

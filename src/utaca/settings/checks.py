@@ -258,7 +258,10 @@ def address_fault(url: str) -> str:
     """Why ``url`` is not a server's address, as the rest of a sentence that begins with its key; "" if it is one."""
     if re.search("[@?#]", url):
         # The message omits the URL, which may hold a key.
-        return "must not have a user, a password or a query; put the key into an environment variable, and name it in api_key_env"
+        return (
+            "must not have a user, a password or a query; put the key into an environment variable, and name the "
+            "variable in api_key_env"
+        )
     try:
         is_address = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
     except ValueError:
@@ -322,7 +325,10 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
         yield f"{path}.classes is {detector.classes} but {key} has two classes; set {path}.classes to 2."
     if detector.chain > 1 and not detector.lstm:
-        yield f"{path}.chain is {detector.chain}, but only a detector with an LSTM can read several answers in a row; set it to 1."
+        yield (
+            f"{path}.chain is {detector.chain}, but only a detector with an LSTM can read several answers in a row; "
+            "set it to 1."
+        )
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it also learns from."
 
@@ -341,15 +347,24 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         if name in KINDS:
             yield f"{path} has the name of a kind of trigger; give the detector another name."
         if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
-            yield f"{path} has a name that the tables use for a baseline or another threshold; give the detector another name."
+            yield (
+                f"{path} has a name that the tables use for a baseline or another threshold; give the detector another "
+                "name."
+            )
         yield from _detector_faults(detector, path)
         if detector.taken:
             for key in ("start", "sets", "mixed"):
                 if value := getattr(detector, key):
-                    yield f"{path}.{key} is {value!r}, but {path}.taken says that the detector is not trained here; remove one of them."
+                    yield (
+                        f"{path}.{key} is {value!r}, but {path}.taken says that the detector is not trained here; "
+                        "remove one of them."
+                    )
             continue
         if detector.embedding and detector.site not in recorded.sites:
-            yield f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add {detector.site} there."
+            yield (
+                f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add {detector.site} "
+                "there."
+            )
         if detector.label == "needed" and not recorded.expanded:
             yield (
                 f"{path}.label is needed, which needs trajectories.expanded above 0; set trajectories.expanded to a "
@@ -458,7 +473,10 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
     if point.drafts and not point.in_blocks:
         yield f"{path}.drafts is {point.drafts} but only points with block memory use drafts; remove it."
     if point.draft_budget and not (point.method == schema.FIXED and point.drafts):
-        yield f"{path}.draft_budget is {point.draft_budget} but only points of method infllm with drafts use it; remove it."
+        yield (
+            f"{path}.draft_budget is {point.draft_budget} but only points of method infllm with drafts use it; remove "
+            "it."
+        )
     elif point.draft_budget >= max(point.budget, 1):
         yield f"{path}.draft_budget is {point.draft_budget} but must be below the budget, which is {point.budget}."
     if point.seeds != 1 and not point.detected:

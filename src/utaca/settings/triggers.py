@@ -69,9 +69,9 @@ def parse(text: str) -> TriggerSetting:
 
 # How each kind is written, for messages.
 _WRITTEN = {
-    "margin": "margin, or margin.X with X logits, as in margin.2.5",
-    "agreement": "agreement, or agreement.N with N blocks, as in agreement.4",
-    "every": "every.N with N steps, as in every.40",
+    "margin": "margin, or margin.X with X logits, such as margin.2.5",
+    "agreement": "agreement, or agreement.N with N blocks, such as agreement.4",
+    "every": "every.N with N steps, such as every.40",
     "never": "never, without a number",
 }
 

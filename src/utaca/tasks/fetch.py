@@ -175,13 +175,13 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
         if source.sha256:
             digest = sha256(downloaded)
             if digest != source.sha256:
-                fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
+                fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or is damaged"
     except (OSError, HTTPException, ValueError) as error:
         fault = f"{source.address} cannot be fetched ({_reason(error)})"
     for file in files:
         path = file.path(folder)
         part = f"its member {file.member}" if file.member else "the file"
-        by_hand = f"or copy {part} to {path} yourself"
+        by_hand = f"copy {part} to {path} yourself"
         try:
             if fault:
                 raise UserError(fault)
@@ -240,7 +240,7 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:  # KeyError: there is no such member
-        raise UserError(f"{source.address} is incomplete or has no file {member}; download it again") from error
+        raise UserError(f"{source.address} is incomplete or has no file {member}") from error
     return path
 
 

@@ -64,7 +64,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     """
     left_out: dict[str, list[str]] = {}
     files = prose_files(str(path), left_out)
-    omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
+    omissions = "; ".join(f"{len(paths)} {reason}, such as {paths[0]}" for reason, paths in left_out.items())
     if UNREADABLE in left_out:
         raise UserError(f"{key} {path}: {left_out[UNREADABLE][0]} cannot be read; correct its permissions")
     if not files:
