@@ -363,7 +363,7 @@ def message(path: Path) -> str:
         ),
         ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
         ({"tokenizer_model": "llama"}, "has a tokenizer of type llama, but only gpt2 can be read from GGUF files"),
-        ({"name": "gemma3"}, "files of llama, qwen2, qwen3 are read; use a Llama, Mistral, Qwen2 or Qwen3 model"),
+        ({"name": "gemma3"}, "only llama, qwen2, qwen3 can be read"),
         (
             {"name": "clip"},
             "is the part of a model that reads images (mmproj); set reader.path to the language model's",

@@ -147,7 +147,7 @@ reader: {memory: {representatives: tokens, storage: host}}
 {reader: {use: tiny, name: x, graphs: true, device: cpu}, generation: {together: false}}
     => reader.graphs=true needs reader.device=cuda
 reader: {use: tiny, name: x, graphs: true} => works only if answers do not share passes; set generation.together=false
-points: {own: {budget: 3}} => points.own.method is missing; set it to a text
+points: {own: {budget: 3}} => points.own.method is missing; set it to text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is not in points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
@@ -284,7 +284,7 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
         assert runs.read(path) == saved
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     steps = start["scale"]["detector_steps"]
-    said = rf"another seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
+    said = rf"other settings: seed \(0 there, 3 now\), scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
     with pytest.raises(UserError, match=said):
         runs.check(compose(named, root), path.parent)
     with pytest.raises(UserError, match=r"run\.yaml is not a folder, or links to a disk that is not mounted"):
@@ -414,14 +414,14 @@ def test_all_faults_are_said_at_once_in_an_options_file_too(root: Path, tmp_path
     assert set(str(caught.value).split("\n- ")) == {
         "the config has 4 faults:",
         "unknown config key jugde; did you mean judge?",
-        "reader.name is missing; set it to a text.",
+        "reader.name is missing; set it to text.",
         "unknown config key reader.nam; did you mean reader.name?",
         "reader.memory.n_local must be a whole number at least 1, not 'few'.",
     }
     for text, said in (
         ("name: [mine\n", "do not compose: while parsing"),
         ("name: a\nname: b\n", "do not compose: while constructing"),
-        ("[mine]\n", "reader.name is missing; set it to a text"),
+        ("[mine]\n", "reader.name is missing; set it to text"),
     ):
         (tmp_path / "config" / "reader" / "mine.yaml").write_text(text)
         with pytest.raises(UserError, match=said):

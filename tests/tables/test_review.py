@@ -345,7 +345,7 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.open(page)
     assert chromium.text("#progress") == "1 of 2 answers reviewed"
     chromium.press("e")
-    assert "Write your name first" in chromium.text("#said")
+    assert "Enter your name first" in chromium.text("#said")
     chromium.press(*"<b>", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
     assert "'=HYPERLINK" in path.read_text()
@@ -379,7 +379,7 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.press("3", "ArrowRight", "ArrowRight", "ArrowLeft")
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("ArrowUp", "ArrowLeft", "1")
-    assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
+    assert "Press 1 again for 1.0, or . for 0.1" in chromium.text("#said")
     chromium.press("ArrowDown", "ArrowUp")  # another key takes it back
     chromium.open(page)
     assert chromium.text("#progress") == "2 of 2 questions reviewed"

@@ -241,7 +241,7 @@ def _faults(file: GGUFReader) -> Iterator[str]:
     if (model := values.get("tokenizer.ggml.model")) != _BYTE_LEVEL:
         yield f"has a tokenizer of type {model}, but only {_BYTE_LEVEL} can be read from GGUF files; {_ELSEWHERE}"
     if rule not in RULES[kind]:
-        yield f"is a {kind} model with a {rule} tokenizer, but only {' or '.join(RULES[kind])} can be read; {_ELSEWHERE}"
+        yield f"is a {kind} model with tokenizer {rule}, but only {' or '.join(RULES[kind])} can be read; {_ELSEWHERE}"
     # The value of a list is None: no key that is taken has one.
     own = {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{kind}.")}
     yield from _key_faults(kind, own)
