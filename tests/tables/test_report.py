@@ -133,7 +133,7 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     config.scale.test.people, config.reader.path = "ours.jsonl", "data/readers/ours"
     assert "small model that ships" in html
     html = report.page([zebra], {}, config, tmp_path)
-    assert "; those of the test split are of ours.jsonl." in html
+    assert "The people of the test split come from ours.jsonl." in html
     assert "small model that ships" not in html
     assert "there is no result to state" in html
     assert cells(html) == ["a", "b", "1", "2"]

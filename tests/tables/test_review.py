@@ -85,10 +85,10 @@ def judged(name: str, point: str, prediction: str, cas: float | None = 1.0, **co
     [
         ([" rock", " Climb", "ing"], [1, 1, 1], []),
         ([" Golf"], [0], []),
-        ([" Golf", " club"], [None, 0], ["the labeller failed: 1 without a label"]),
+        ([" Golf", " club"], [None, 0], ["the labeller failed; tokens without a label: 1"]),
         ([" Golf"], [1], ["labelled correct, but not in the hobby: “Golf”"]),
-        ([" Rock", " climbing"], [0, 0], ["the hobby is the reference, but is not labelled correct throughout"]),
-        ([" Rock", " garden"], [1, 0], ["labels differ within the hobby"]),
+        ([" Rock", " climbing"], [0, 0], ["the hobby is right, but not all of its tokens are labelled correct"]),
+        ([" Rock", " garden"], [1, 0], ["the tokens of the hobby have different labels"]),
     ],
 )
 def test_labels_that_disagree_with_a_comparison_of_letters_are_doubted(value, given, doubts):

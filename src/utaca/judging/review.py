@@ -103,7 +103,7 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
     reasons: list[str] = []
     n_missing = sum(token["label"] is None for token in tokens)
     if n_missing:
-        reasons.append(f"the labeller failed: {n_missing} without a label")
+        reasons.append(f"the labeller failed; tokens without a label: {n_missing}")
     answer = "".join(token["text"] for token in tokens)
     values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     ends = list(accumulate(len(token["text"]) for token in tokens))
@@ -117,13 +117,13 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
                 inside.append(token)
         given = {token["label"] for token in inside} - {None}
         if normalise(answer[part.start : part.end]) == normalise(value) and given - {CORRECT}:
-            reasons.append(f"the {attribute} is the reference, but is not labelled correct throughout")
+            reasons.append(f"the {attribute} is right, but not all of its tokens are labelled correct")
         labelled_correct = [token["text"].strip() for token in inside if token["label"] == CORRECT]
         not_in_value = [f"“{text}”" for text in labelled_correct if bare(text) not in bare(value)]
         if not_in_value:
             reasons.append(f"labelled correct, but not in the {attribute}: {', '.join(not_in_value)}")
         elif len(given) > 1:
-            reasons.append(f"labels differ within the {attribute}")
+            reasons.append(f"the tokens of the {attribute} have different labels")
     return list(dict.fromkeys(reasons))
 
 

@@ -181,13 +181,13 @@ def _first_steps(document: Mapping[str, Any]) -> dict[tuple[str, str, str], int]
 
 def _which_documents(n_shown: int, n_documents: int) -> str:
     """The sentences at the top of a page on which documents it shows, and in which order."""
-    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
+    order = "The documents are ordered by the mean CAS of UT-ACA's points minus that of InfLLM's."
     if n_shown < n_documents:
         return (
-            f"{n_shown} of {n_documents} documents, {order}: those with the largest differences, for the "
-            "page would grow too large with more. The others are only in the table above."
+            f"This page has {n_shown} of {n_documents} documents, because more would make it too large: those with the "
+            f"largest differences between UT-ACA and InfLLM. The others are only in the table above. {order}"
         )
-    return f"All {n_shown} documents, {order}."
+    return f"This page has all {n_shown} documents. {order}"
 
 
 def answer_page(
