@@ -484,7 +484,7 @@ def test_an_error_of_one_answer_ends_no_other(memory) -> None:
     goes_on = batch.add(Decoding(memory, "Who?", 3, max_new_tokens=4))
     while batch:
         batch.step()
-    with pytest.raises(UserError, match=r"gave budget 2\.5"):
+    with pytest.raises(UserError, match=r"returned the budget 2\.5"):
         fails.result()
     assert tokens_of(goes_on.result()) == tokens_of(generate(memory, "Who?", budget=3, max_new_tokens=4))
 

@@ -19,9 +19,9 @@ from utaca.runs.config_files import check, check_words
 FILES = {
     b"seed: 1\nreader: tiny\nseed: 2\n": "line 3: the key 'seed' occurs twice, first in line 1",
     b"scale:\n  test:\n    tokens: 1\n    tokens: 2\n": "line 4: the key 'tokens' occurs twice, first in line 3",
-    b"points: [{a: 1, a: 2}]\n": "line 1: the key 'a' comes twice",
-    b'seed: 1\n"seed": 2\n': "line 2: the key 'seed' comes twice",
-    b'{"seed": 1, "seed": 2}': "the key 'seed' comes twice",
+    b"points: [{a: 1, a: 2}]\n": "line 1: the key 'a' occurs twice",
+    b'seed: 1\n"seed": 2\n': "line 2: the key 'seed' occurs twice",
+    b'{"seed": 1, "seed": 2}': "the key 'seed' occurs twice",
     b"scale:\n\tname: x\n": "line 2, begins with a tab",
     b"a: [1\nb: 2\n": "line 2, is not valid YAML",
     b"a: 'x\n": "is not valid YAML",

@@ -96,7 +96,7 @@ points: llama_variants => choose an option of detectors that has it
 methods: {h2o: '0.25'} => methods.h2o must be a mapping of keys to values, not '0.25'
 run: tables => the name of a folder that all runs share
 run: a/b => run is 'a/b'
-corpus: wikipeda => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own.
+corpus: wikipeda => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own corpus.
 scale: {test: {shards: '0'}} => scale.test.shards is 0 but must be a whole number at least 1.
 detectors: {mine: {site: nose}} => detectors.mine.site is 'nose' but must be one of "attention", "mlp", "residual".
 judge.base_url: http://x/v1 => config key judge.base_url has a dot; write --config 'judge={KEY: VALUE, ...}'.
@@ -113,17 +113,17 @@ scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but only the
 scale: {use: paper, test: {shards: 200}} => scale.test.shards is 200
 scale: {train: {mean_tokens: 2600}} => scale.train.mean_tokens is 2600 but must be from 2000 to 2500, a mean of lengths
 {reader: llama31_8b, scale: smoke}
-    => (reader.memory.n_init=128, n_local=512) leaves 23% of the facts of scale.train and 23% of the facts of
+    => (reader.memory.n_init=128, n_local=512) leaves only 23% of the facts of scale.train and 23% of the facts of
 corpus: folder => corpus.path is empty
 corpus: {path: x} => only corpus.source=folder reads it
 detector: mine => detector is 'mine' but must name one of detectors, which are utaca, two_way
 detectors: {mine: {signals: [], embedding: false}} => give it at least one input
-detectors: {mine: {signals: [margins]}} => detectors.mine.signals names 'margins'
+detectors: {mine: {signals: [margins]}} => detectors.mine.signals has 'margins'
 {trajectories: {sites: [attention, residual]}} => detectors.mlp.site is mlp, but trajectories.sites
 detectors: {mine: {kind: evidential}} => kind evidential has two classes
 detectors: {mine: {label: needed, classes: '2'}} => detectors.mine.label is needed
 detectors: {mine: {taken: results/a/detectors/b, start: utaca}}
-    => detectors.mine.start is 'utaca', but detectors.mine.taken says that it is not trained
+    => detectors.mine.start is 'utaca', but detectors.mine.taken says that the detector is not trained here
 detectors: {mine: {chain: 6, lstm: false}} => detectors.mine.chain is 6, but only a detector with an LSTM
 detectors: {mine: {start: yours}} => detectors.mine.start is 'yours' but must name another
 detectors: {mine: {start: yours}, yours: {start: utaca}}
@@ -141,7 +141,7 @@ detectors: {never: {}} => detectors.never has the name of a kind of trigger
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once
 reader: {memory: {representatives: tokens, storage: host}}
-    => set reader.memory.storage=device or representatives=attention_mass
+    => set reader.memory.storage=device or reader.memory.representatives=attention_mass
 {reader: {use: tiny, name: x, graphs: true, device: cuda, memory: {storage: host}}, generation: {together: false}}
     => reader.graphs=true needs reader.memory.storage=device; set it, or leave reader.graphs out
 {reader: {use: tiny, name: x, graphs: true, device: cpu}, generation: {together: false}}
@@ -152,7 +152,7 @@ decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
 decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is not in points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
     => decode.tset is unknown; sections are validation, test, sweep, ablation, drafts, methods, or one of tasks.sets,
-    which are none; add --config tasks=paper, or another option
+    which has none; add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be text, but YAML takes 202611 for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
@@ -169,7 +169,7 @@ plan: {secondary: [utaca-K4-sub1]} => plan.secondary is set but plan.primary is 
 plan: {primary: utaca-K4-sub1, secondary: [utaca-K4-sub1]} => plan names utaca-K4-sub1 twice
 plan: {primary: utaca-K4-sub1 over utaca-K4-sub1} => plan compares utaca-K4-sub1 with itself
 points: {own: {method: utaca, budget: 3, policy: sub.1, base: other}} => points.own.base is 'other' but must be one of
-reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is no text
+reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is not valid text
 judge: {use: gpt_oss_120b, base_url: 'https://me:secret@gpu7/v1'}
     => judge.base_url must not have a user, a password or a query
 judge: {api_key_env: sk-secret-1} => judge.api_key_env must be
