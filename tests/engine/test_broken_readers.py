@@ -110,7 +110,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no weights": (drop(WEIGHTS), "has no weights; add its .safetensors files"),
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
-    "a shard lost": (shards(drop(SHARD)), f"lacks {SHARD}, which model.safetensors.index.json names"),
+    "a shard lost": (shards(drop(SHARD)), f"lacks {SHARD}, which model.safetensors.index.json lists"),
     "an index of nothing": (shards(changed(INDEX, weight_map={})), f"{INDEX} has no weight_map"),
     "an index that promises more": (shards(changed(INDEX, weight_map={"x": SHARD})), f"x, which {INDEX} lists"),
     "rounded weights": (
@@ -169,7 +169,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
         changed(CONFIG, model_type="gpt_neox"),
         "is a gpt_neox model, which is not supported; use one of llama, mistral, qwen2, qwen3",
     ),
-    "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
+    "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", but it must be a whole number'),
     "rope_scaling is a number": (
         changed(CONFIG, rope_scaling=1, rope_parameters=None),
         "config.json that makes no model",
@@ -309,7 +309,7 @@ def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: 
     cut(CONFIG)(folder)
     drop(TEMPLATE)(folder)
     monkeypatch.setattr("utaca.readers.files._is_pointer", Mock(side_effect=PermissionError))
-    assert refusal(folder) == f"{folder / CONFIG} may not be read by this user; change its permissions"
+    assert refusal(folder) == f"{folder / CONFIG} cannot be read by this user; change its permissions"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])

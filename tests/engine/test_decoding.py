@@ -347,7 +347,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (answered(budget=True), "budget must be a whole number, not True"),
         (answered(budget=[2, 1.5]), "budget must be a whole number, not 1.5"),
         (answered(budget=0), "at least 1"),
-        (answered(budget=None), "decoding from block memory needs a budget, in blocks"),
+        (answered(budget=None), "block memory needs a budget in blocks"),
         (answered(max_new_tokens=8.0), "max_new_tokens must be a whole number, not 8.0"),
         (answered(max_new_tokens=10**12), "the answer's keys and values need .*; lower max_new_tokens, or shorten the"),
         (answered(expanded=9, policy=Set(1), trigger=Every(2)), "expanded is only for fixed budgets"),
@@ -359,7 +359,10 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
         (answered(question=["Who?"]), "question must be a string"),
         (answered(question=(5, 97)), "the question has token id 97, but the reader's vocabulary has 97 entries"),
-        (answered(budget=8, policy=Sub(1), trigger=Agreement(9)), "trigger Agreement.* gave budget 9, .* 0 to 8"),
+        (
+            answered(budget=8, policy=Sub(1), trigger=Agreement(9)),
+            "trigger Agreement.* returned the budget 9, .* 0 to 8",
+        ),
         *((answered(policy=Giving(update, 8), **EXPANDED), "from 1 to 8") for update in (0, 9)),
         *((answered(policy=Giving(2, expand), **EXPANDED), "from 3 to 8") for expand in (2, 9)),
         *(

@@ -359,9 +359,9 @@ def message(path: Path) -> str:
     [
         (
             {"name": "llama"},
-            "is a llama model with a qwen2 tokenizer; with llama-bpe or tekken it is read; set reader.path",
+            "is a llama model with tokenizer qwen2, but only llama-bpe or tekken can be read; set reader.path",
         ),
-        ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
+        ({"tokenizer_pre": "tekken"}, "is a qwen2 model with tokenizer tekken"),
         ({"tokenizer_model": "llama"}, "has a tokenizer of type llama, but only gpt2 can be read from GGUF files"),
         ({"name": "gemma3"}, "only llama, qwen2, qwen3 can be read"),
         (
@@ -500,7 +500,7 @@ def test_a_part_of_a_split_file_is_told_to_be_merged(tmp_path: Path) -> None:
         (b"GGUF\0\0\0\x03", "is a GGUF file for big-endian machines; convert it: gguf-convert-endian"),
         (b"tjgg\x03\0\0\0", "has a format that is older than GGUF; convert its model with a current llama.cpp"),
         (b"GGUF", "is not a complete GGUF file"),
-        (b"GGUF\x03\0\0\0", "does not say general.architecture"),
+        (b"GGUF\x03\0\0\0", "has no general.architecture"),
     ],
 )
 def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said: str, tmp_path: Path) -> None:
@@ -514,7 +514,7 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
     text, absent, cut = (tmp_path / f"{name}.gguf" for name in ("text", "absent", "cut"))
     text.write_text("a pointer or a page")
     assert message(text).endswith("is not a GGUF file (its first bytes are not GGUF); copy or download it again")
-    assert "absent.gguf is not here" in message(absent)
+    assert "absent.gguf does not exist" in message(absent)
     file = write_gguf(tmp_path / "small.gguf")
     cut.write_bytes(file.read_bytes()[:-100])
     assert "cut.gguf is not a complete GGUF file" in message(cut)
@@ -544,7 +544,9 @@ def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path
     (folder / "model.safetensors").unlink()
     settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
-        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
+        with pytest.raises(
+            UserError, match=f"^the converted model {folder} is damaged .*; delete it, and the next run conv"
+        ):
             look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}
@@ -567,4 +569,4 @@ def test_a_cache_without_room_or_leave_is_a_sentence(tmp_path: Path, monkeypatch
         gguf.converted(file)
     monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**10))
-    assert "0 MiB, but 0 MiB are free" in message(file)
+    assert "0 MiB, but only 0 MiB are free" in message(file)

