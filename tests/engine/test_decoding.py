@@ -356,7 +356,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
             "a list of budgets cannot be combined with a policy",
         ),
         (answered(policy=Set(1)), "needs a policy and a trigger"),
-        (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
+        (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger such as utaca\.Detected"),
         (answered(question=["Who?"]), "question must be a string"),
         (answered(question=(5, 97)), "the question has token id 97, but the reader's vocabulary has 97 entries"),
         (
@@ -379,7 +379,7 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (lambda memory: Sampling("0.7"), r"sampling: temperature and top_p must be numbers, such as utaca\.Sampling\("),
         (lambda memory: Sampling(temperature=0.0), "sampling: temperature must be above 0"),
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),
-        (lambda memory: prefill("tiny", "a document"), "a document is read by a reader"),
+        (lambda memory: prefill("tiny", "a document"), "the first argument must be a reader"),
         (lambda memory: generate(memory.reader, "Who?", budget=2), r"was read, such as utaca\.prefill"),
         *(
             (lambda memory, x=x: generate_together(x), r"a list with at least one utaca\.Decoding")

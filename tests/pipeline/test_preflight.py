@@ -150,7 +150,7 @@ def test_a_gpu_is_neither_guessed_nor_done_without(settings: schema.Config, monk
     monkeypatch.delenv("SLURM_GPUS_ON_NODE")
     graphs = but(settings.reader, graphs=True)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* with nvidia-smi.*, or leave reader\.graphs out"):
+    with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* \(nvidia-smi.*, or leave reader\.graphs out"):
         check_settings(graphs)
     monkeypatch.setattr("torch.version.cuda", None)
     with pytest.raises(UserError, match=r"built without CUDA\. Install torch with CUDA .*, or set reader\.device=cpu"):
@@ -206,7 +206,7 @@ def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch:
     assert re.fullmatch(
         r"! tasks\.sets\.a: task qa_1 needs a length above .*has length=20; raise length; "
         r"tasks\.sets\.b: the task's metric needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
-        r"tasks\.sets\.c: .*/gone\.json.*is not there.*",
+        r"tasks\.sets\.c: .*/gone\.json.*does not exist.*",
         said(asking, "tasks", "detectors")["tasks"],
     )
     sets["a"].task = "qa_9"
@@ -241,7 +241,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
 ) -> None:
     config = but(settings, reader=HUB)
     assert said(config, "documents")["reader"] == "org/m"
-    with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
+    with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be reached.*hf download org/m"):
         preflight.check(config, {"generations"})
     sizes = {"1.safetensors": 10 * GIB, "2.safetensors": 6 * GIB, "1.bin": 99 * GIB, "consolidated.safetensors": GIB}
     listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])

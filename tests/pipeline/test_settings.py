@@ -96,7 +96,8 @@ points: llama_variants => choose an option of detectors that has it
 methods: {h2o: '0.25'} => methods.h2o must be a mapping of keys to values, not '0.25'
 run: tables => the name of a folder that all runs share
 run: a/b => run is 'a/b'
-corpus: wikipeda => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own corpus.
+corpus: wikipeda
+    => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own corpus.
 scale: {test: {shards: '0'}} => scale.test.shards is 0 but must be a whole number at least 1.
 detectors: {mine: {site: nose}} => detectors.mine.site is 'nose' but must be one of "attention", "mlp", "residual".
 judge.base_url: http://x/v1 => config key judge.base_url has a dot; write --config 'judge={KEY: VALUE, ...}'.
