@@ -145,7 +145,7 @@ class Plan:
         paths = {"corpus.path": self.settings.corpus.path, "scale.test.people": self.settings.scale.test.people}
         for key, path in paths.items():
             if path and not os.path.exists(path):
-                raise UserError(f"{key} {path} does not exist; correct it")
+                raise UserError(f"{key} {path} does not exist; correct the path")
 
     # Operating points
 

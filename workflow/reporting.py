@@ -157,4 +157,6 @@ class Reporting:
         for table, entry in self.tables.items():
             if unknown := {*entry.files} - names:
                 known = ", ".join(sorted(names))
-                raise UserError(f"table {table} is declared with files {min(unknown)}; there are {known}")
+                raise UserError(
+                    f"table {table} needs the files {min(unknown)}, which do not exist; choose from {known}"
+                )

@@ -163,7 +163,7 @@ def check_room(folder: Path, size: float, what: str, advice: str) -> None:
     The error is "``what`` SIZE, but SIZE are free in FOLDER; ``advice``."; ``what`` ends in a verb ("it takes").
     """
     if size > free_disk(folder):
-        raise UserError(f"{what} {gib(size)}, but {gib(free_disk(folder))} are free in {folder}; {advice}.")
+        raise UserError(f"{what} {gib(size)}, but only {gib(free_disk(folder))} are free in {folder}; {advice}.")
 
 
 def processor(cpuinfo: Path = CPUINFO) -> str:

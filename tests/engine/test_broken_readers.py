@@ -106,13 +106,13 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a bias": (weights(lambda w: w | {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}), "q_proj.bias"),
     "other sizes": (changed(CONFIG, vocab_size=98), "model.embed_tokens.weight is [97, 64], not [98, 64]"),
     "cut weights": (cut(WEIGHTS), f"{WEIGHTS} cannot be read"),
-    "a pointer as weights": (write(WEIGHTS, POINTER), f"{WEIGHTS} is the pointer that Git LFS keeps"),
+    "a pointer as weights": (write(WEIGHTS, POINTER), f"{WEIGHTS} is only a Git LFS pointer"),
     "no weights": (drop(WEIGHTS), "has no weights; add its .safetensors files"),
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
-    "a shard lost": (shards(drop(SHARD)), f"lacks {SHARD}, which model.safetensors.index.json names"),
+    "a shard lost": (shards(drop(SHARD)), f"lacks {SHARD}, which model.safetensors.index.json lists"),
     "an index of nothing": (shards(changed(INDEX, weight_map={})), f"{INDEX} has no weight_map"),
-    "an index that promises more": (shards(changed(INDEX, weight_map={"x": SHARD})), f"x, which {INDEX} says it has"),
+    "an index that promises more": (shards(changed(INDEX, weight_map={"x": SHARD})), f"x, which {INDEX} lists"),
     "rounded weights": (
         weights(lambda w: w | {"lm_head.weight": w["lm_head.weight"].to(torch.int8)}),
         "has lm_head.weight as I8: its weights are quantised",
@@ -124,13 +124,13 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "custom code": (
         changed(CONFIG, auto_map={"AutoModelForCausalLM": "modeling.Mine"}),
-        "code of its own, which is never run",
+        "its own code, which utaca never runs",
     ),
     "no config": (drop(CONFIG), "has no config.json; point reader.path at a Hugging Face model folder"),
-    "a list as config": (write(CONFIG, "[]"), "config.json holds no JSON object; copy or download it again"),
+    "a list as config": (write(CONFIG, "[]"), "config.json is not a JSON object; copy or download it again"),
     "growing rotation": (
         changed(CONFIG, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
-        "uses dynamic rotary scaling; supported are",
+        "uses dynamic rotary scaling, which is not supported; use a model with one of",
     ),
     "a window alone": (
         changed(CONFIG, model_type="mistral", sliding_window=16),
@@ -138,14 +138,14 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "a window of nothing": (changed(CONFIG, model_type="mistral", sliding_window=0), "uses sliding-window attention"),
     "other layers": (changed(CONFIG, layer_types=["chunked_attention"] * 3), "has layers of chunked_attention"),
-    "both ways": (changed(CONFIG, is_causal=False), "has is_causal=false: its tokens attend to later ones"),
-    "both ways by null": (changed(CONFIG, is_causal=None), "has is_causal=null: its tokens attend to later ones"),
+    "both ways": (changed(CONFIG, is_causal=False), "has is_causal=false: the model is bidirectional"),
+    "both ways by null": (changed(CONFIG, is_causal=None), "has is_causal=null: the model is bidirectional"),
     "single layers": (changed(CONFIG, per_layer_config={"0": {"intermediate_size": 8}}), "has per_layer_config"),
     "another config": (changed(CONFIG, configuration_files=["config.4.json"]), "has configuration_files, which names"),
     "other weights": (changed(CONFIG, transformers_weights="x.safetensors"), "has transformers_weights, which names"),
     "no number": (changed(CONFIG, rms_norm_eps=float("nan")), "a number that is not finite in rms_norm_eps"),
     "below nothing": (changed(CONFIG, rms_norm_eps=-1.0), "has rms_norm_eps=-1.0, which must be at least 0"),
-    "uneven heads": (changed(CONFIG, num_key_value_heads=3), "num_key_value_heads=3, which must divide it"),
+    "uneven heads": (changed(CONFIG, num_key_value_heads=3), "num_key_value_heads=3 does not divide"),
     "countless layers": (changed(CONFIG, num_hidden_layers=10**9), "more than any model has"),
     "a base in words": (changed(CONFIG, rope_parameters=None, rope_theta="10000"), "config.json that makes no model"),
     "a base of nothing": (
@@ -167,9 +167,9 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "no model_type": (changed(CONFIG, model_type=None), "has no model_type"),
     "another family": (
         changed(CONFIG, model_type="gpt_neox"),
-        "is a gpt_neox model; supported are llama, mistral, qwen2, qwen3",
+        "is a gpt_neox model, which is not supported; use one of llama, mistral, qwen2, qwen3",
     ),
-    "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", which must be a whole number'),
+    "sizes in words": (changed(CONFIG, hidden_size="64"), 'hidden_size="64", but it must be a whole number'),
     "rope_scaling is a number": (
         changed(CONFIG, rope_scaling=1, rope_parameters=None),
         "config.json that makes no model",
@@ -180,11 +180,11 @@ BROKEN: dict[str, tuple[Break, str]] = {
     ),
     "an adapter": (
         lambda folder: (drop(CONFIG)(folder), write("adapter_config.json", "{}")(folder)),
-        "holds an adapter",
+        "is an adapter",
     ),
     "GGUF files": (
         lambda folder: (drop(CONFIG)(folder), write("a.gguf", "")(folder), write("b.GGUF", "")(folder)),
-        "is a folder with 2 GGUF files; set reader.path to one of them, as ",
+        "is a folder with 2 GGUF files; set reader.path to one of them, such as ",
     ),
     "a GGUF file and one that reads images": (
         lambda folder: (drop(CONFIG)(folder), write("mmproj-a.gguf", "")(folder), write("z.gguf", "")(folder)),
@@ -203,7 +203,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
             (folder / "snapshots" / "0a").mkdir(parents=True),
             (folder / CONFIG).rename(folder / "snapshots" / "0a" / CONFIG),
         ),
-        "has no config.json; it holds one in ",
+        "has no config.json; there is one in ",
     ),
     "a GGUF file for weights": (
         lambda folder: (drop(WEIGHTS)(folder), write("a.gguf", "")(folder)),
@@ -221,13 +221,13 @@ BROKEN: dict[str, tuple[Break, str]] = {
             weights(lambda w: {k: v[:90].clone() if v.shape[0] == 97 else v for k, v in w.items()})(folder),
             changed(CONFIG, vocab_size=90)(folder),
         ),
-        "has a tokenizer that gives token 96",
+        "has a tokenizer with token 96",
     ),
     # Chat templates
-    "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is the pointer that Git LFS keeps"),
+    "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is only a Git LFS pointer"),
     "no template": (drop(TEMPLATE), "has no chat template"),
     "a template with an error": (write(TEMPLATE, "{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
-    "no text": (write(TEMPLATE, "Hello"), "writes a user's text 0 times"),
+    "no text": (write(TEMPLATE, "Hello"), "renders the user message 0 times"),
 }
 
 
@@ -299,17 +299,17 @@ def test_keys_that_a_model_computes_by_are_taken(folder: Path, keys: dict[str, A
 
 
 def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
-    assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
+    assert "is a file; set reader.path to its folder" in refusal(folder / WEIGHTS)
     # The system refuses to look at such a name, as at a path in another user's folder.
     assert "is neither a folder nor a file that this user may read" in refusal(folder / ("x" * 300))
-    assert "is not here; set reader.path" in refusal(folder / ("x" * 300 + ".gguf"))
+    assert "does not exist; set reader.path" in refusal(folder / ("x" * 300 + ".gguf"))
 
 
 def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut(CONFIG)(folder)
     drop(TEMPLATE)(folder)
     monkeypatch.setattr("utaca.readers.files._is_pointer", Mock(side_effect=PermissionError))
-    assert refusal(folder) == f"{folder / CONFIG} may not be read by this user; change its permissions"
+    assert refusal(folder) == f"{folder / CONFIG} cannot be read by this user; change its permissions"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])

@@ -347,35 +347,47 @@ def answered(**options: Any) -> Callable[[Any], Generation]:
         (answered(budget=True), "budget must be a whole number, not True"),
         (answered(budget=[2, 1.5]), "budget must be a whole number, not 1.5"),
         (answered(budget=0), "at least 1"),
-        (answered(budget=None), "decoding from block memory needs a budget, in blocks"),
+        (answered(budget=None), "block memory needs a budget in blocks"),
         (answered(max_new_tokens=8.0), "max_new_tokens must be a whole number, not 8.0"),
         (answered(max_new_tokens=10**12), "the answer's keys and values need .*; lower max_new_tokens, or shorten the"),
-        (answered(expanded=9, policy=Set(1), trigger=Every(2)), "expanded is for fixed budgets"),
-        (answered(budget=[3, 2], policy=Set(1), trigger=Every(2)), "every step leaves nothing to a policy"),
-        (answered(policy=Set(1)), "both a policy and a trigger"),
-        (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger, as utaca\.Detected"),
-        (answered(question=["Who?"]), "question must be a text"),
+        (answered(expanded=9, policy=Set(1), trigger=Every(2)), "expanded is only for fixed budgets"),
+        (
+            answered(budget=[3, 2], policy=Set(1), trigger=Every(2)),
+            "a list of budgets cannot be combined with a policy",
+        ),
+        (answered(policy=Set(1)), "needs a policy and a trigger"),
+        (answered(trigger="every.2", policy=Sub(1)), r"trigger must be a utaca\.Trigger such as utaca\.Detected"),
+        (answered(question=["Who?"]), "question must be a string"),
         (answered(question=(5, 97)), "the question has token id 97, but the reader's vocabulary has 97 entries"),
-        (answered(budget=8, policy=Sub(1), trigger=Agreement(9)), "trigger Agreement.* gave budget 9, .* 0 to 8"),
+        (
+            answered(budget=8, policy=Sub(1), trigger=Agreement(9)),
+            "trigger Agreement.* returned the budget 9, .* 0 to 8",
+        ),
         *((answered(policy=Giving(update, 8), **EXPANDED), "from 1 to 8") for update in (0, 9)),
         *((answered(policy=Giving(2, expand), **EXPANDED), "from 3 to 8") for expand in (2, 9)),
-        *((lambda memory, x=x: Margin(x), r"a threshold in logits, as utaca\.Margin\(2\.5\)") for x in ("7", np.nan)),
+        *(
+            (lambda memory, x=x: Margin(x), r"a threshold in logits, such as utaca\.Margin\(2\.5\)")
+            for x in ("7", np.nan)
+        ),
         (lambda memory: Agreement(-2), "has a negative number"),
         (lambda memory: Replayed(Every(0), [3]), "Replayed needs a trigger, and a mapping of steps to decisions"),
         (lambda memory: Replayed(Every(0), {"3": True}), "a step of Replayed must be a whole number, not '3'"),
-        (lambda memory: Detected("model.safetensors"), r"as utaca\.load_detector\(path\) gives"),
+        (lambda memory: Detected("model.safetensors"), r"load one with utaca\.load_detector\(path\)"),
         (lambda memory: Sub("16"), "must be"),
         (lambda memory: parse("sub.0"), r"set\.N or sub\.N"),
         (lambda memory: Sampling(0.7, seed=2**64), r"sampling: seed must be at least -2\*\*63 and below 2\*\*64"),
-        (lambda memory: Sampling("0.7"), r"sampling: temperature and top_p must be numbers, as in utaca\.Sampling\("),
+        (lambda memory: Sampling("0.7"), r"sampling: temperature and top_p must be numbers, such as utaca\.Sampling\("),
         (lambda memory: Sampling(temperature=0.0), "sampling: temperature must be above 0"),
         (lambda memory: Sampling(top_p=1.1), "sampling: top_p must be above 0 and at most 1"),
-        (lambda memory: prefill("tiny", "a document"), "a document is read by a reader"),
-        (lambda memory: generate(memory.reader, "Who?", budget=2), r"was read, as memory = utaca\.prefill"),
-        *((lambda memory, x=x: generate_together(x), r"are a list of utaca\.Decoding") for x in ([], iter([]), 3)),
+        (lambda memory: prefill("tiny", "a document"), "the first argument must be a reader"),
+        (lambda memory: generate(memory.reader, "Who?", budget=2), r"was read, such as utaca\.prefill"),
+        *(
+            (lambda memory, x=x: generate_together(x), r"a list with at least one utaca\.Decoding")
+            for x in ([], iter([]), 3)
+        ),
         (
             lambda memory: generate_together([Decoding(x, "Who?", 3) for x in (memory, replace(memory, reader=1))]),
-            "answers of several readers",
+            "answers of different readers",
         ),
     ],
 )
@@ -475,7 +487,7 @@ def test_an_error_of_one_answer_ends_no_other(memory) -> None:
     goes_on = batch.add(Decoding(memory, "Who?", 3, max_new_tokens=4))
     while batch:
         batch.step()
-    with pytest.raises(UserError, match=r"gave budget 2\.5"):
+    with pytest.raises(UserError, match=r"returned the budget 2\.5"):
         fails.result()
     assert tokens_of(goes_on.result()) == tokens_of(generate(memory, "Who?", budget=3, max_new_tokens=4))
 

@@ -210,7 +210,7 @@ def test_a_detector_of_another_reader_is_refused_before_any_pass_and_a_name_is_n
         (Detector(replace(SMALL, embedding=False), 0, of(other)), "it has other weights"),
         (Detector(unknown_site, 64, of(reader)), "it has no embedding at site head, but at attention, mlp, residual"),
     ]:
-        whose = f"reader {of(reader)} cannot be judged by a detector of reader {detector.reader or 'unknown'}: {why};"
+        whose = f"trained for reader {detector.reader or 'unknown'} and cannot judge reader {of(reader)}: {why};"
         with pytest.raises(UserError, match=re.escape(whose)):
             generate(memory, "Who?", budget=4, policy=Sub(1), trigger=Detected(detector), max_new_tokens=3)
     hook.remove()
@@ -226,10 +226,10 @@ def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another
     Detector(SMALL, 64, ours).check_taken(SMALL, ours, "a")
     Detector(blind, 0, other).check_taken(replace(blind, chain=3), ours, "a")
     with pytest.raises(
-        UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
+        UserError, match=r"^a needs the embeddings of reader other \(0123\), which reader .* \(embedding: f"
     ):
         Detector(SMALL, 64, other).check_taken(SMALL, ours, "a")
-    refusal = "a has lstm True, but the config False; set detectors.*.lstm to True"
+    refusal = "a has lstm=True, but the config has lstm=False; set detectors.*.lstm to True"
     with pytest.raises(UserError, match=f"^{re.escape(refusal)}$"):
         Detector(blind, 0, other).check_taken(replace(blind, lstm=False), ours, "a")
 
@@ -247,14 +247,14 @@ def test_parts_of_two_readers_are_refused(tmp_path):
     assert reading([one, same]).num_rows == 2 * len(trajectories)
     assert [reader_of(paths).name for paths in ([one], [one, same], [same, one])] == ["a", "a", "b"]
     for other, its, refusing in ((two, "a (2)", reading), (two, "a (2)", reader_of), (none, "unknown", reading)):
-        refusal = f"{one} was made with reader a (1), {other} with reader {its}, and they must not be mixed;"
+        refusal = f"{one} was made with reader a (1), but {other} with reader {its}, so they must not be combined;"
         with pytest.raises(UserError, match=re.escape(refusal)):
             refusing([one, same, other])
     table = pq.read_table(one)
     kept = {key: value for key, value in table.schema.metadata.items() if key != b"utaca.reader_identity"}
     pq.write_table(table.replace_schema_metadata(kept), one)
     for path in (none, one):
-        with pytest.raises(UserError, match="does not name the reader that made it"):
+        with pytest.raises(UserError, match="does not say which reader made it"):
             reader_of([path])
 
 
@@ -318,7 +318,7 @@ def test_needed_label_is_where_the_expanded_token_differs():
     assert (shown(untried, labels, SMALL).needed == -1).all()
     with pytest.raises(UserError, match="label the split first"):
         shown(trajectories, None, SMALL)
-    with pytest.raises(UserError, match=r"no embedding_residual; list its site in trajectories\.sites"):
+    with pytest.raises(UserError, match=r"no embedding_residual; add its site to trajectories\.sites"):
         sequences(trajectories, labels, site="residual")
 
 
@@ -336,14 +336,17 @@ def filled(table: pa.Table, name: str, value: float | int | None) -> pa.Table:
     [
         (lambda t, y: (t, without(y, 1)), "in the trajectories but not in the labels, first step 1 of document d000"),
         (lambda t, y: (without(t, 1), y), "in the labels but not in the trajectories"),
-        (lambda t, y: (without(t, 1), without(y, 1)), "does not follow"),
-        (lambda t, y: (t, pa.concat_tables([y, y.slice(0, 1)])), "the labels hold step 0 of document d000 .* twice"),
+        (lambda t, y: (without(t, 1), without(y, 1)), "not consecutive at"),
+        (lambda t, y: (t, pa.concat_tables([y, y.slice(0, 1)])), "the labels have step 0 of document d000 .* twice"),
         (lambda t, y: (t, filled(y, "token", 0)), "another token"),
         (lambda t, y: (t, filled(y, "label", 3)), "has label 3"),
         (lambda t, y: (filled(t, "margin", math.nan), y), "not finite"),
         (lambda t, y: (filled(t, "margin", None), y), "not finite"),
         (lambda t, y: (t.slice(0, 0), y), "no token"),
-        (lambda t, y: (filled(t, "top10", None), y), "column top10 .* must hold a list of one fixed size a token"),
+        (
+            lambda t, y: (filled(t, "top10", None), y),
+            "column top10 .* must have a list of the same length for every token",
+        ),
     ],
 )
 def test_trajectories_and_labels_must_match(spoil, message):
@@ -368,7 +371,7 @@ def test_joined_sets_keep_every_trajectory():
             assert getattr(data, name)[batch.position].tolist() == getattr(source, name)[expected.position].tolist()
     with pytest.raises(UserError, match="document d000 is in both sets"):
         joined(first, first)
-    with pytest.raises(UserError, match="8 wide in one set of trajectories and 5 in another"):
+    with pytest.raises(UserError, match="width 8 in one set of trajectories and 5 in another"):
         joined(first, replace(second, embedding=second.embedding[:, :5]))
 
 
@@ -480,7 +483,9 @@ def test_one_sided_data_is_refused(splits, only, message):
         alone(SMALL, (splits[0], one_sided), steps=1, seed=0)
     with pytest.raises(UserError, match=r"scale\.validation"):
         heuristics(one_sided, one_sided)
-    with pytest.raises(UserError, match="8 wide in the training split and 5 in the validation split; decode both with"):
+    with pytest.raises(
+        UserError, match="width 8 in the training split and 5 in the validation split; decode both with"
+    ):
         alone(SMALL, (splits[0], replace(one_sided, embedding=one_sided.embedding[:, :5])), steps=1, seed=0)
 
 
@@ -618,10 +623,13 @@ def test_training_warns_of_much_distrust(splits, shares, much, caplog):
 @pytest.mark.parametrize(
     ("start", "sentence"),
     [
-        (Detector(replace(SMALL, classes=2), 8, HERE), r"^classes is 3 but 2 in the detector whose .*; give both"),
-        (Detector(SMALL, 9, HERE), "embeddings are 8 wide but 9 for the detector"),
-        (Detector(SMALL, 8, Origin("a", "2")), r"are of reader a \(1\), .* of reader a \(2\); use one reader"),
-        (Detector(SMALL, 8, None), r"are of reader a \(1\), .* of reader unknown; use one reader"),
+        (
+            Detector(replace(SMALL, classes=2), 8, HERE),
+            r"^classes is 3, but 2 in the detector that training starts from; set both",
+        ),
+        (Detector(SMALL, 9, HERE), "embeddings of width 8, but the detector that training starts from needs width 9"),
+        (Detector(SMALL, 8, Origin("a", "2")), r"made with reader a \(1\), .* with reader a \(2\); use one reader"),
+        (Detector(SMALL, 8, None), r"made with reader a \(1\), .* with reader unknown; use one reader"),
     ],
 )
 def test_a_warm_start_from_another_network_or_reader_is_refused(splits, start, sentence):
@@ -686,7 +694,7 @@ def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "text").write_text("[1]")
     for path, sentence in [
         (tmp_path / ("none" * 80), "does not exist"),
-        (tmp_path, "is a folder; name the detector's file in it"),
+        (tmp_path, "is a folder; name the detector in it"),
         (None, "is loaded from a file, not from None; give its path"),
         (tmp_path / "text", "not a detector"),
     ]:

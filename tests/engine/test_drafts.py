@@ -215,7 +215,7 @@ def test_what_a_chain_costs_is_counted(memory: BlockMemory, monkeypatch: pytest.
 
 def test_drafts_are_for_block_memory(memory: BlockMemory) -> None:
     reading = WindowOnly(budget=64).read(memory.reader, some_tokens(100), 60)
-    with pytest.raises(UserError, match="drafts are for block memory; set drafts=0 here"):
+    with pytest.raises(UserError, match="drafts need block memory; set drafts=0"):
         Decoding(reading, "Who?", drafts=3)
     with pytest.raises(UserError, match="drafts and draft_budget must be at least 0"):
         Decoding(memory, "Who?", 4, drafts=-1)
@@ -295,10 +295,13 @@ def test_compact_guesses_of_a_batch_and_their_cost(memory: BlockMemory) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"draft_budget": 2}, "set drafts too"),
+        ({"draft_budget": 2}, "also set drafts"),
         ({"draft_budget": 4, "drafts": 3}, "draft_budget is 4 but must be below the budget, 4"),
         ({"draft_budget": -1, "drafts": 3}, "must be at least 0"),
-        ({"draft_budget": 2, "drafts": 3, "policy": Sub(1), "trigger": Every(2)}, "draft_budget is for fixed budgets"),
+        (
+            {"draft_budget": 2, "drafts": 3, "policy": Sub(1), "trigger": Every(2)},
+            "draft_budget is only for fixed budgets",
+        ),
     ],
 )
 def test_a_draft_budget_that_makes_no_sense_is_refused(

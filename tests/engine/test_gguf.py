@@ -359,11 +359,11 @@ def message(path: Path) -> str:
     [
         (
             {"name": "llama"},
-            "is a llama model with a qwen2 tokenizer; with llama-bpe or tekken it is read; set reader.path",
+            "is a llama model with tokenizer qwen2, but only llama-bpe or tekken can be read; set reader.path",
         ),
-        ({"tokenizer_pre": "tekken"}, "is a qwen2 model with a tekken tokenizer"),
-        ({"tokenizer_model": "llama"}, "has a tokenizer of the kind llama; of GGUF files only gpt2 is read"),
-        ({"name": "gemma3"}, "files of llama, qwen2, qwen3 are read; use a Llama, Mistral, Qwen2 or Qwen3 model"),
+        ({"tokenizer_pre": "tekken"}, "is a qwen2 model with tokenizer tekken"),
+        ({"tokenizer_model": "llama"}, "has a tokenizer of type llama, but only gpt2 can be read from GGUF files"),
+        ({"name": "gemma3"}, "only llama, qwen2, qwen3 can be read"),
         (
             {"name": "clip"},
             "is the part of a model that reads images (mmproj); set reader.path to the language model's",
@@ -375,7 +375,7 @@ def message(path: Path) -> str:
         ({"tensors": {"blk.0.attn_q_norm.weight": ONES}}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
         ({"without": "head_count_kv"}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
         ({"head_count_kv": [2, 2]}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
-        ({"head_count_kv": 3}, "has two sizes, one of which must divide the other"),
+        ({"head_count_kv": 3}, "has sizes of heads that do not divide each other"),
         ({"block_count": 2**31}, "lacks weights of its 2147483648 layers"),
         ({"feed_forward_length": 95}, "has blk.0.ffn_gate.weight of size [96, 64], not [95, 64]"),
         ({"layer_norm_rms_eps": float("nan")}, "layer_norm_rms_epsilon=nan, which must be a number above 0"),
@@ -392,19 +392,19 @@ def message(path: Path) -> str:
                 "token_list": ["<|x|>", *VOCABULARY[1:]],
                 "chat_template": "{% for m in messages %}<|endoftext|>{{ m['content'] }}{% endfor %}",
             },
-            "has a tokenizer that gives token 262 ('<|endoftext|>'), but its model has vocab_size=262",
+            "has a tokenizer with token 262 ('<|endoftext|>'), but its model has vocab_size=262",
         ),
         ({"chat_template": "{% if %}"}, "small.gguf' cannot be rendered (TemplateSyntaxError"),
-        ({"chat_template": "hello"}, "small.gguf' writes a user's text 0 times"),
+        ({"chat_template": "hello"}, "small.gguf' renders the user message 0 times"),
         (
             {
                 "token_list": ["<｜user｜>", *VOCABULARY[1:]],
                 "chat_template": "{% for m in messages %}<｜user｜>{{ m['content'] }}{% endfor %}",
             },
-            "has a chat template with the token '<｜user｜>', which transformers does not read",
+            "has a chat template with the token '<｜user｜>', which transformers cannot read",
         ),
         *(
-            ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, which is not read of GGUF files")
+            ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, ")
             for key, value, said in [
                 ("rope.scale_linear", 4.0, "=4"),
                 ("rope.scaling.factor", 2.0, "=2"),
@@ -439,7 +439,7 @@ def message(path: Path) -> str:
         ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
         (
             {"rope_scaling_type": format.RopeScalingType.YARN},
-            "rope.scaling.type=yarn, which is not read of GGUF files unless it is none or linear",
+            "rope.scaling.type=yarn, but it can be read from GGUF files only if it is none or linear",
         ),
     ],
 )
@@ -472,7 +472,7 @@ def test_keys_that_change_nothing_are_taken(tmp_path: Path) -> None:
     reader = utaca.load_reader(blob, dtype="float32")
     assert reader.model.config.rope_parameters == {"rope_type": "default", "rope_theta": 500.0}
     assert reader.stop_tokens == {0, 2}, "the end of a turn too"
-    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
+    with pytest.raises(UserError, match=r"reader\.revision is v2, but reader\.path="):
         build_reader({"name": "x", "path": str(blob), "revision": "v2"})
 
 
@@ -495,12 +495,12 @@ def test_a_part_of_a_split_file_is_told_to_be_merged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "said"),
     [
-        (b"GGUF\x01\0\0\0", "is a GGUF file of version 1, and versions 2 and 3 are read; convert its model"),
-        (b"GGUF\x63\0\0\0", "is a GGUF file of version 99, and versions 2 and 3 are read"),
+        (b"GGUF\x01\0\0\0", "is a GGUF file of version 1, but only versions 2 and 3 can be read; convert its model"),
+        (b"GGUF\x63\0\0\0", "is a GGUF file of version 99, but only versions 2 and 3 can be read"),
         (b"GGUF\0\0\0\x03", "is a GGUF file for big-endian machines; convert it: gguf-convert-endian"),
-        (b"tjgg\x03\0\0\0", "is of a format before GGUF; convert its model with a current llama.cpp"),
-        (b"GGUF", "is no whole GGUF file"),
-        (b"GGUF\x03\0\0\0", "does not say general.architecture"),
+        (b"tjgg\x03\0\0\0", "has a format that is older than GGUF; convert its model with a current llama.cpp"),
+        (b"GGUF", "is not a complete GGUF file"),
+        (b"GGUF\x03\0\0\0", "has no general.architecture"),
     ],
 )
 def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said: str, tmp_path: Path) -> None:
@@ -513,14 +513,16 @@ def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said:
 def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, absent, cut = (tmp_path / f"{name}.gguf" for name in ("text", "absent", "cut"))
     text.write_text("a pointer or a page")
-    assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it again")
-    assert "absent.gguf is not here" in message(absent)
+    assert message(text).endswith("is not a GGUF file (its first bytes are not GGUF); copy or download it again")
+    assert "absent.gguf does not exist" in message(absent)
     file = write_gguf(tmp_path / "small.gguf")
     cut.write_bytes(file.read_bytes()[:-100])
-    assert "cut.gguf is no whole GGUF file" in message(cut)
-    with pytest.raises(UserError, match=r"a folder with 3 GGUF files; set reader\.path to one of them, as .*\.gguf$"):
+    assert "cut.gguf is not a complete GGUF file" in message(cut)
+    with pytest.raises(
+        UserError, match=r"a folder with 3 GGUF files; set reader\.path to one of them, such as .*\.gguf$"
+    ):
         utaca.load_reader(tmp_path)
-    with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):
+    with pytest.raises(UserError, match=r"reader\.revision is v2, but reader\.path="):
         build_reader({"name": "x", "path": "x.gguf", "revision": "v2"})
     with monkeypatch.context() as patched:
         patched.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else name)
@@ -531,7 +533,7 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
 
     gguf._digest.cache_clear()
     monkeypatch.setattr(gguf, "sha256", refuse)
-    mend = "small.gguf cannot be read (Permission denied); let this user read it, or copy it again"
+    mend = "small.gguf cannot be read (Permission denied); correct its permissions, or copy it again"
     assert message(file).endswith(mend)
 
 
@@ -542,7 +544,9 @@ def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path
     (folder / "model.safetensors").unlink()
     settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
-        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
+        with pytest.raises(
+            UserError, match=f"^the converted model {folder} is damaged .*; delete it, and the next run conv"
+        ):
             look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}
@@ -565,4 +569,4 @@ def test_a_cache_without_room_or_leave_is_a_sentence(tmp_path: Path, monkeypatch
         gguf.converted(file)
     monkeypatch.setenv("UTACA_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**10))
-    assert "0 MiB, but 0 MiB are free" in message(file)
+    assert "0 MiB, but only 0 MiB are free" in message(file)

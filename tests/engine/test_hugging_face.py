@@ -125,7 +125,7 @@ def test_a_batch_with_padding_on_the_left(reader: Reader, model: PreTrainedModel
     output = generated(model, ids, attention_mask=mask, custom_generate=custom)
     for row, prompt in zip(output, prompts, strict=True):
         assert row[200:].tolist() == expected(reader, prompt, len(prompt) - 20)
-    with pytest.raises(UserError, match="pad on the left"):
+    with pytest.raises(UserError, match="pad the prompts on the left"):
         generated(model, ids, attention_mask=mask.flip(1), custom_generate=custom)
 
 
@@ -284,7 +284,7 @@ def test_a_document_is_read_once(model: PreTrainedModel, monkeypatch: pytest.Mon
         ({"document_tokens": 200}, "document_tokens is 200, but must be at least 1 and below the prompt's 200"),
         ({"document_tokens": 3, "question_tokens": 3}, "give one of them"),
         ({"question_tokens": 0}, "question_tokens is 0"),
-        ({"custom_generate": "no trigger"}, "both a policy and a trigger"),
+        ({"custom_generate": "no trigger"}, "needs a policy and a trigger"),
     ],
     ids=lambda value: "" if isinstance(value, str) else next(iter(value)),
 )
@@ -305,7 +305,7 @@ def test_a_cache_and_an_assistant_are_refused(model: PreTrainedModel) -> None:
 
 def test_models_that_are_not_supported() -> None:
     sizes = {"vocab_size": 97, "n_embd": 32, "n_layer": 1, "n_head": 2}
-    with pytest.raises(UserError, match="is a gpt2 model; supported are llama"):
+    with pytest.raises(UserError, match="is a gpt2 model, which is not supported; use one of llama"):
         generated(AutoModelForCausalLM.from_config(GPT2Config(**sizes)))
     half = model_of(make_reader()).half()
     with pytest.raises(UserError, match="weights of float16; load it in float32 or bfloat16"):

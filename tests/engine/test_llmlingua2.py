@@ -115,7 +115,7 @@ def test_a_long_document_is_cut_and_shortened_and_random_numbers_go_on_as_before
         assert (reading.dropped, reading.tokens.tolist()) == (1000 - 924, left)
     assert states() == before
     assert [path.name for path in method.files()] == ["config.json", "model.safetensors"]
-    with pytest.raises(UserError, match="budget=9 is not above a hundredth of the document's 924 tokens"):
+    with pytest.raises(UserError, match="budget=9 must be more than 1 % of the document's 924 tokens"):
         build("llmlingua2", {"budget": 9}).read(reader, "a" * 1000, 100)
 
 
@@ -135,5 +135,5 @@ def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "model.safetensors").touch()
     build("llmlingua2", {"model": str(tmp_path), "rate": 1.0}).check(reader)
     _kind.cache_clear()
-    with pytest.raises(UserError, match="is of type gpt2; known are xlm-roberta, bert"):
+    with pytest.raises(UserError, match="is of type gpt2; choose one of xlm-roberta, bert"):
         build("llmlingua2", {"model": str(tmp_path)}).check(reader)

@@ -162,9 +162,15 @@ def test_host_storage_leaves_the_device_the_window_and_what_is_retrieved(prefill
         ("host", "cuda", 20, [40], ""),
         # What the process has freed but kept is given back before the refusal.
         ("device", "cpu", 0, [30, 40], ""),
-        ("device", "cuda", 20, [40], r"need 32\.\d GiB, but 20\.0 GiB are free on cuda; set reader\.memory\.storage=h"),
-        ("host", "cuda", 1, [40], r"need 2\.\d GiB, but 1\.0 GiB are free on cuda; shorten the document$"),
-        ("host", "cuda", 20, [30], r"need 32\.0 GiB, but 30\.0 GiB are free on cpu; shorten the document$"),
+        (
+            "device",
+            "cuda",
+            20,
+            [40],
+            r"need 32\.\d GiB, but only 20\.0 GiB are free on cuda; set reader\.memory\.storage=h",
+        ),
+        ("host", "cuda", 1, [40], r"need 2\.\d GiB, but only 1\.0 GiB are free on cuda; shorten the document$"),
+        ("host", "cuda", 20, [30], r"need 32\.0 GiB, but only 30\.0 GiB are free on cpu; shorten the document$"),
     ],
 )
 def test_room_is_checked_where_the_document_will_lie(
@@ -183,7 +189,7 @@ def test_room_is_checked_where_the_document_will_lie(
 
 def test_a_document_that_does_not_fit_is_not_read(monkeypatch) -> None:
     monkeypatch.setattr("utaca.readers.room.free_memory", lambda: 10_000)
-    sentence = r"need 0\.0 GiB, but 0\.0 GiB are free on cpu; set reader\.dtype=bfloat16, or shorten the document$"
+    sentence = r"need 0\.0 GiB, but only 0\.0 GiB are free on cpu; set reader\.dtype=bfloat16, or shorten the document$"
     with pytest.raises(UserError, match=sentence):
         prefill(make_reader(), some_tokens(300))
 

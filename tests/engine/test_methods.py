@@ -130,7 +130,7 @@ def test_a_lack_of_memory_is_an_answer_and_a_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(full), "state", fail)
     answer = Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
     assert answer.generation == Generation(1, finish="memory")
-    sentence = "2 answers do not fit into memory side by side; set generation.together=false"
+    sentence = "2 answers at once do not fit into memory; set generation.together=false"
     with pytest.raises(UserError, match=sentence), side_by_side_room(2):
         fail()
     error = RuntimeError("other")
@@ -161,7 +161,7 @@ def test_circles_are_told_from_answers() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("nothing", {}, "no method 'nothing'; known are adakv"),
+        ("nothing", {}, "no method 'nothing'; choose one of adakv"),
         ("full", {"budget": 5}, "takes no budget"),
         ("window", {"budget": 4}, "budget=4 must exceed n_init=4"),
         ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),
@@ -192,7 +192,7 @@ def test_utaca_asks_of_its_base_what_its_widest_step_needs() -> None:
         wide.base.check(make_reader())
     with pytest.raises(UserError, match="budget=1000 must be a multiple of block=64"):
         build("utaca", {"budget": 1000, "base": build("infllm_v2", {})})
-    with pytest.raises(UserError, match="method snapkv cannot give a step another budget"):
+    with pytest.raises(UserError, match="method snapkv cannot change its budget from step to step"):
         build("utaca", {"base": build("snapkv", {})})
 
 

@@ -88,7 +88,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(asked: list[str], capfd: pytes
     started = time.perf_counter()
     for _ in range(2):
         with pytest.raises(
-            UserError, match=r"org/name\) is neither a folder .* nor available from the hub; download it"
+            UserError, match=r"org/name\) is neither a folder .* nor a model that the hub has; download it"
         ):
             utaca.load_reader("org/name")
     with pytest.raises(UserError, match="of a repository of GGUF files, download one"):

@@ -244,7 +244,9 @@ def test_a_packed_conversion_is_small_and_counts_the_models_parameters(tmp_path:
     assert files.model(replace(reader.settings, weights="plain")).parameters == count, "where another form is here"
     matrices = sum(rows.nbytes for _, rows in blocks.values())
     assert weights.stat().st_size < 1.7 * matrices
-    with pytest.raises(UserError, match=r"holds the packed weights of a GGUF file; set reader\.path to that file$"):
+    with pytest.raises(
+        UserError, match=r"is the conversion of a GGUF file with packed weights; set reader\.path to the GGUF file$"
+    ):
         utaca.load_reader(weights.parent)
 
 
@@ -265,7 +267,7 @@ def test_auto_is_plain_where_packed_weights_cannot_be_read(
         for _ in range(2):
             assert small(file).settings.weights == "plain"
         assert capsys.readouterr().err.count("weights are read as bfloat16, not packed: no kernel") == 1
-        with pytest.raises(UserError, match=r"cannot be read packed: no kernel; leave reader\.weights out$"):
+        with pytest.raises(UserError, match=r"cannot keep packed weights: no kernel; leave reader\.weights out$"):
             small(file, "packed")
     finally:
         gguf._fault_said.cache_clear()
@@ -276,8 +278,8 @@ def test_what_cannot_be_packed_is_a_sentence(tmp_path: Path) -> None:
     halves = write_gguf(tmp_path / "halves.gguf", quantised=lambda _, weight: (weight.half().numpy(), FLOAT16))
     for settings, expected in (
         ({"path": str(halves)}, "has no weights of a type that can be packed (Q4_0, Q4_1,"),
-        ({"path": str(file), "dtype": "float32"}, "computes in bfloat16, and reader 'x' "),
-        ({"path": str(tmp_path)}, "is no GGUF file, and only such a file has packed weights"),
+        ({"path": str(file), "dtype": "float32"}, "works only in bfloat16, but reader 'x' "),
+        ({"path": str(tmp_path)}, "is not one; leave reader.weights out"),
     ):
         with pytest.raises(UserError) as caught:
             check(build_reader({"name": "x", "weights": "packed", "dtype": "bfloat16", "device": "cpu"} | settings))

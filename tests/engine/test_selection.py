@@ -87,7 +87,7 @@ def test_omnikv_scales_its_layers_and_refuses_a_reader_without_sparse_ones() -> 
     assert dense == {0, 1, 2, 3, 8, 9, 18, 19}
     assert method.filtering(6) == {1, 2, 4}
     assert method.sparse(6) == {3, 5}
-    with pytest.raises(UserError, match="no layer of a reader with 3 is left sparse"):
+    with pytest.raises(UserError, match="a reader with 3 layers has no sparse layer left"):
         method.check(make_reader())
     build("omnikv", {"filters": [0], "wait": 1, "depth": 3}).check(make_reader())
 

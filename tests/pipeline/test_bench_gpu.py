@@ -496,17 +496,17 @@ def test_a_card_that_suffices_is_not_refused(gpu: ModuleType, card: pytest.Monke
 def test_torch_without_cuda_is_refused(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:
     card.setattr(torch.version, "cuda", None)
     card.setattr(torch.cuda, "is_available", lambda: False)
-    assert "is built without CUDA; install a torch for CUDA (docs/install.md#another-torch)" in refusal(gpu)
+    assert "is built without CUDA. Install torch with CUDA (docs/install.md#another-torch)" in refusal(gpu)
 
 
 def test_no_visible_card_is_refused(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:
     card.setattr(torch.cuda, "is_available", lambda: False)
-    assert "no CUDA device is visible; check the driver with nvidia-smi" in refusal(gpu)
+    assert "no CUDA device is visible. Check the driver (nvidia-smi)" in refusal(gpu)
 
 
 def test_a_card_without_bfloat16_is_refused(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:
     card.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
-    assert "needs a GPU from Ampere on, which has bfloat16" in refusal(gpu)
+    assert "needs a GPU of the Ampere generation or newer" in refusal(gpu)
 
 
 def test_too_little_memory_is_refused_only_for_parts_that_need_it(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:

@@ -63,7 +63,7 @@ def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
     assert choice.options["budget"] == 32
     assert "policy" not in choice.options
     assert choice.note.startswith("No detector ships for reader other: it answers under a fixed budget of 32 blocks")
-    with pytest.raises(utaca.UserError, match="needs a trigger too"):
+    with pytest.raises(utaca.UserError, match="also needs a trigger"):
         choose(other, policy="sub.2")
     assert choose(other, trigger="margin").options["trigger"] == Margin(1.0)
 
@@ -74,11 +74,11 @@ def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
         ({"budget": 0}, "budget must be at least 1, not 0"),
         ({"budget": "8"}, "budget must be a whole number, not '8'"),
         ({"policy": "sub"}, "write set.N or sub.N"),
-        ({"policy": 3}, "policy must be a text, as sub.8 or set.2, not 3"),
-        ({"trigger": 3}, "trigger must be a text, as margin, not 3"),
+        ({"policy": 3}, "policy must be a string such as sub.8 or set.2, not 3"),
+        ({"trigger": 3}, "trigger must be a string such as margin, not 3"),
         ({"trigger": "oracle"}, "there is no trigger 'oracle' for reader tiny; choose among "),
         ({"trigger": "none.safetensors"}, "none.safetensors does not exist"),
-        ({"trigger": "agreement.8"}, "tries 8 blocks, but must try fewer than the budget, 8"),
+        ({"trigger": "agreement.8"}, "has 8 blocks, but must have fewer than the budget, 8"),
     ],
 )
 def test_a_bad_choice_is_named_in_a_sentence(tiny: Reader, options: dict[str, Any], message: str) -> None:
@@ -154,7 +154,7 @@ def test_an_answer_is_all_of_standard_output_and_has_no_colour(prepared: Path) -
         Path(f"{name}.txt").write_text(half, encoding="utf-8")
     done = ask("--trigger", "never", "--no-cache", "--save", "/dev/full", "--document", "a.txt", "b.txt")
     assert done.stdout == f"{ANSWER}\n"
-    assert "/dev/full cannot be written to (No space left on device); give another --save" in done.stderr
+    assert "/dev/full cannot be written (No space left on device); give another path with --save" in done.stderr
     assert not Path("cache").exists()
     done = ask("--trigger", "margin", "--save", "trace.html")
     assert Path("trace.html").read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -246,23 +246,23 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
     ("options", "content", "fault"),
     [
         ("none.txt", None, "Error: document none.txt does not exist; check its path"),
-        ("x" * 300, None, "cannot be read (File name too long); let this user read it"),
+        ("x" * 300, None, "cannot be read (File name too long); check the file and its permissions"),
         ("https://example.org/a.html", None, "Error: document https://example.org/a.html does not exist; download it"),
         (".", None, "Error: document . is a folder; name the files in it"),
-        ("a.docx", b"PK\x03\x04\xff\xfe", "Error: document a.docx is neither PDF nor text in UTF-8"),
+        ("a.docx", b"PK\x03\x04\xff\xfe", "Error: document a.docx is neither a PDF nor text in UTF-8"),
         ("a.bin", b"a\0b", "is a binary file"),
-        ("a.html", b"<meta charset=klingon>\xe9", "is neither PDF nor text in UTF-8"),
-        ("a.txt", b" \n", "holds no text"),
+        ("a.html", b"<meta charset=klingon>\xe9", "is neither a PDF nor text in UTF-8"),
+        ("a.txt", b" \n", "has no text"),
         ("a.pdf", pdf(""), "if it is a scan, run OCR on it first"),
         ("a.pdf", b"%PDF-1.4 nothing", "is a PDF that cannot be read"),
         ("a.pdf", locked(), "is locked by a password"),
-        ("- --document -", None, "standard input is read once"),
+        ("- --document -", None, "standard input can be read only once"),
         ("document.txt --budget 0", None, "--budget"),
         ("document.txt --cache-size much", None, "size 'much' is not understood"),
         ("document.txt --cache document.txt", None, "the cache document.txt cannot be made"),
-        ("document.txt --save none/a.html", None, "none; make it, or save elsewhere"),
+        ("document.txt --save none/a.html", None, "none; make the folder, or save the page elsewhere"),
         ("document.txt --cache=", None, "Error: --cache is empty; name a folder, or give --no-cache"),
-        ("document.txt --save .", None, "--save . is a folder; name a file in it, as trace.html"),
+        ("document.txt --save .", None, "--save . is a folder; name a file in it, such as trace.html"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(prepared: Path, options: str, content: bytes | None, fault: str) -> None:
@@ -279,9 +279,13 @@ def test_an_empty_question_and_a_missing_package_are_named(prepared: Path, monke
     assert "the question is empty" in typed("ask", "--reader", "tiny", "--document", "README.md", " ").stderr
     Path("a.pdf").write_bytes(b"%PDF-")
     for module, words, said in (
-        ("pypdf", "ask --reader tiny --document a.pdf Who?", "a.pdf is a PDF, which pypdf reads; run: pip install p"),
+        (
+            "pypdf",
+            "ask --reader tiny --document a.pdf Who?",
+            "a.pdf is a PDF; to read it, install the package pypdf: pip install p",
+        ),
         ("utaca.reporting.traces", "ask --reader tiny --document a --save b.html Who?", "run: pip install 'utaca[pipe"),
-        ("utaca.app.serving.protocol", "serve --reader tiny", "install it: pip install 'utaca[serve]'"),
+        ("utaca.app.serving.protocol", "serve --reader tiny", "run: pip install 'utaca[serve]'"),
     ):
         monkeypatch.setitem(sys.modules, module, None)
         assert said in typed(*words.split()).stderr
@@ -292,7 +296,7 @@ def test_an_empty_question_and_a_missing_package_are_named(prepared: Path, monke
 def test_no_server_listens_on_an_empty_address(command: list[str], host: str) -> None:
     done = typed(*command, "--host", host)
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --host is empty; name an address, as 127.0.0.1")
+    assert done.stderr.startswith("Error: --host is empty; give an address such as 127.0.0.1")
 
 
 # The cache
@@ -475,7 +479,7 @@ def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.Monke
     assert commands.pop()[2:] == one, "only the target that is named"
     for words, said in {
         "--configfile none.yaml": "the config file none.yaml cannot be read (No such file or directory)",
-        "-n --config scale=smoke results/x": "results/x is taken for an entry of --config, which takes all words",
+        "-n --config scale=smoke results/x": "--config takes all words that follow it, and results/x is not",
         "--directory /proc/none": "--directory /proc/none cannot be made",
     }.items():
         done = typed("tables", *words.split())
@@ -486,4 +490,4 @@ def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.Monke
     assert "no replies are stored yet: results/answers.sqlite does not exist" in typed("answers", "list").stdout
     done = typed("tables")
     assert done.exit_code == 2
-    assert "change to the folder that holds its Snakefile" in done.stderr
+    assert "change to the folder with the Snakefile" in done.stderr

@@ -63,7 +63,11 @@ def test_jsonl_and_parquet(tmp_path: Path) -> None:
     [
         ("broken.jsonl", "{'title'}\n", "line 1, is not JSON"),
         ("untitled.jsonl", json.dumps({"text": PROSE}), "line 1, has no text under 'title'"),
-        ("stub.jsonl", json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}), "no usable text"),
+        (
+            "stub.jsonl",
+            json.dumps({"title": "A", "text": "x" * (MINIMUM_CHARACTERS - 1)}),
+            "has no paragraph of at least",
+        ),
         ("not.parquet", "x", "cannot be read as Parquet"),
         ("untitled.parquet", pa.table({"text": [PROSE]}), "no column title"),
         ("prose.pdf", "x", "neither a folder"),
@@ -161,7 +165,7 @@ def test_wikipedia_keeps_what_it_has_when_a_later_title_fails(wiki: SimpleNamesp
         (["Law", "Stub"], [], "'Stub' has no usable prose"),
         (["Food"], [403], r"HTTP 403.*corpus=folder.*corpus=embedded"),
         (["Food"], [503] * 4, "HTTP 503"),
-        (["Food"], [200], "gave no text of 'Food'"),
+        (["Food"], [200], "returned no text for 'Food'"),
         (["Food"], [203], "its answer is not JSON"),
     ):
         wiki.refusals = refusals

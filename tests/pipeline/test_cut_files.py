@@ -108,7 +108,9 @@ def test_a_file_that_cannot_be_opened_is_named(scores: Path, tmp_path: Path, mon
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(pq, "read_schema", forbidden)
-    with pytest.raises(UserError, match=r"scores\.parquet cannot be read \(Permission denied\); let this user read it"):
+    with pytest.raises(
+        UserError, match=r"scores\.parquet cannot be read \(Permission denied\); correct its permissions"
+    ):
         tables.read(scores, "scores")
 
 

@@ -266,12 +266,12 @@ def test_without_a_known_declaration_a_page_is_in_utf_8(read: Read) -> None:
         b'<script>"<meta charset=cp1252>"</script>',
     ):
         assert read(page + "é".encode())[0] == "é"
-        with pytest.raises(utaca.UserError, match=r"is neither PDF nor text in UTF-8; save it as UTF-8 text"):
+        with pytest.raises(utaca.UserError, match=r"is neither a PDF nor text in UTF-8; save it as UTF-8 text"):
             read(page + b"a \xe9")
     assert read(b"<?xml version='1.0' encoding='windows-1252'?><html><body>\x80")[0] == "€"
-    with pytest.raises(utaca.UserError, match="is not in UTF-8, which it declares"):
+    with pytest.raises(utaca.UserError, match="declares the encoding UTF-8 but is not in that encoding"):
         read(declaring("utf-8") + "жизнь и судьба".encode("cp1251"))
-    with pytest.raises(utaca.UserError, match="declares an encoding that browsers do not read"):
+    with pytest.raises(utaca.UserError, match="declares an encoding that browsers do not support"):
         read(declaring("iso-2022-kr") + b"a")
     text, notes = read(declaring("utf-8") + "Grüße aus Köln".encode() + b" \xe9")
     assert text == "Grüße aus Köln \ufffd"
@@ -310,9 +310,9 @@ def test_a_page_is_known_without_its_ending(name: str, content: bytes, text: str
         ),
         ("a.eml", b"Subject: a\nContent-Transfer-Encoding: base64\n\nSGVsbG8=\n", "a web archive or a mail"),
         ("a.eml", b"content-transfer-encoding: Quoted-Printable\n\ncaf=C3=A9\n", "a web archive or a mail"),
-        ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is a text in ISO-2022-JP; save it as UTF-8"),
-        ("a.html", b"<script>make()</script>", "holds no text (text that scripts make not read"),
-        ("a.html", b"<body hidden>text", "holds no text (4 characters of hidden text left out)"),
+        ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is text in ISO-2022-JP; save it as UTF-8"),
+        ("a.html", b"<script>make()</script>", "has no text (text that scripts make not read"),
+        ("a.html", b"<body hidden>text", "has no text (4 characters of hidden text left out)"),
         ("a.html", b"<html>\0", "is a binary file"),
     ],
 )
@@ -326,7 +326,7 @@ def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for path, fault in (
         ("/dev/zero", "is a device"),
         ("", "has an empty name"),
-        ("a\0b", "has no name that a file can have"),
+        ("a\0b", "is not a valid file name"),
     ):
         with pytest.raises(utaca.UserError, match=fault):
             documents.read([path])
@@ -555,7 +555,9 @@ def test_a_damaged_page_does_not_keep_the_others(read: Read, monkeypatch: pytest
 
     monkeypatch.setattr(PageObject, "extract_text", damaged)
     assert read(Made("good", "bad").content(), "a.pdf") == ("good", ["page 2 of 2 damaged and not read."])
-    with pytest.raises(utaca.UserError, match=r"is a PDF that cannot be read \(ValueError: of lines\); save it again"):
+    with pytest.raises(
+        utaca.UserError, match=r"is a PDF that cannot be read \(ValueError: of lines\); export it as PDF again"
+    ):
         read(Made("bad", "bad").content(), "a.pdf")
 
 
@@ -578,7 +580,7 @@ def test_a_pdf_without_a_password_is_read(algorithm: str, read: Read) -> None:
         made = Made("The committee met.")
         made.encrypt(password, "owner", algorithm=algorithm)
         if password:
-            with pytest.raises(utaca.UserError, match="is locked by a password; save it without one"):
+            with pytest.raises(utaca.UserError, match="is locked by a password; save it without a password"):
                 read(made.content(), "a.pdf")
         else:
             assert read(made.content(), "a.pdf") == ("The committee met.", [])

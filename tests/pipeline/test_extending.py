@@ -84,9 +84,9 @@ def test_the_page_answers_by_the_method(tmp_path: Path, monkeypatch: pytest.Monk
     assert [(token.tentative or token).k for token in adaptive[:2]] == [32, 24]
     assert all(token.gdm for token in adaptive)
     monkeypatch.setattr(method, "adjustable", False)
-    with pytest.raises(UserError, match="agreed cannot give a step another budget than the last one"):
+    with pytest.raises(UserError, match="agreed cannot change its budget from step to step"):
         build("utaca", {"base": method()})
-    with pytest.raises(UserError, match="this method cannot give a step another budget"):
+    with pytest.raises(UserError, match="this method keeps the budget that it read the document with"):
         utaca.generate(method().read(reader, some_tokens(60), 40), QUESTION, budget=9)
 
 
@@ -386,18 +386,18 @@ def test_arguments_that_do_not_fit_are_named_at_once() -> None:
 TABLE = "title: T\n  maker: mine.f\n  theme: data\n  files: documents\n  caption: C"
 DECLARED = {
     "mine: [": "cannot be read",
-    "- mine": "declares no table by its name",
+    "- mine": "must be a mapping of names of tables",
     "mine: 3": "the entry of table mine is malformed",
     "mine:\n  title: T": "the entry of table mine is malformed .*missing 3 required",
     f"mine:\n  {TABLE}\n  colour: red": "unexpected keyword argument 'colour'",
-    f"mine:\n  {TABLE}\n  when: ever": "table mine has when 'ever', which is none of always",
-    f"mine:\n  {TABLE}\n  points: tests": "table mine has points 'tests', which is none of validation, test",
-    f"mine:\n  {TABLE}\n  paper: human": "table mine has paper 'human', which is none of validation, test, tradeoff",
+    f"mine:\n  {TABLE}\n  when: ever": "table mine has when 'ever', which is not one of always",
+    f"mine:\n  {TABLE}\n  points: tests": "table mine has points 'tests', which is not one of validation, test",
+    f"mine:\n  {TABLE}\n  paper: human": "table mine has paper 'human', which is not one of validation, test, tradeoff",
     f"mine:\n  {TABLE.replace('maker: mine.f', 'notes: N')}": "table mine has neither a maker nor points",
-    f"mine:\n  {TABLE}\n  kind: chart": "table mine has kind 'chart', which is none of table, figure",
+    f"mine:\n  {TABLE}\n  kind: chart": "table mine has kind 'chart', which is not one of table, figure",
     f"mine:\n  {TABLE.replace('mine.f', 'mine.g')}": "has no function mine.g",
     f"mine:\n  {TABLE.replace('mine.f', 'other.f')}": "has no function mine.f",
-    f"verdict:\n  {TABLE}": "declares verdict, as another file does",
+    f"verdict:\n  {TABLE}": "declares the table verdict, which another file declares too",
 }
 
 

@@ -309,6 +309,6 @@ def test_a_key_that_is_lacking_or_fits_no_header_is_not_shown(store: Path, monke
     with pytest.raises(UserError, match=r"judge: endpoint wild: environment variable PLANTED .*not set"):
         check(endpoint(api_key_env="PLANTED"), "judge")
     monkeypatch.setenv("PLANTED", "sk-planted\n")
-    with pytest.raises(UserError, match=r"variable PLANTED holds no key") as raised:
+    with pytest.raises(UserError, match=r"variable PLANTED is not a valid key") as raised:
         ask_items(store=store, api_key_env="PLANTED")
     assert "sk-planted" not in str(raised.value)

@@ -172,7 +172,7 @@ def test_all_text_of_a_free_answer_is_sent(tasks):
         assert set(table.column("source").to_pylist()) == {"template"}
     assert len(tasks) == 1, "an answer without text is wrong, and not sent"
     for questions in ({}, {"d0": ("Where?", ())}):
-        with pytest.raises(UserError, match="'d0' was decoded but has no reference answer"):
+        with pytest.raises(UserError, match="'d0' has an answer, but no reference answer"):
             labels.label_answers(table, questions, ROLE)
 
 
@@ -211,7 +211,7 @@ def test_scores_keep_failures(tasks):
     answer["text"] = "The hobby of Ada Lopez is Chess. The major of Ada Lopez is fail."
     rows = cas.score([answer], [document(CHESS, ("major", "Law"))], ROLE)
     assert [(r["cas"], r["failure"]) for r in rows] == [(1.0, None), (None, "timeout")]
-    with pytest.raises(UserError, match="document 'd0' was answered but is not in the documents file"):
+    with pytest.raises(UserError, match="document 'd0' has an answer, but the documents file does not have it"):
         cas.score([answer], [], ROLE)
     assert all(cas._in_range(cas.Score(score=wrong, reason="")) for wrong in (float("nan"), 1.5))
 

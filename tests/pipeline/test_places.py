@@ -79,7 +79,7 @@ def test_a_name_that_snakemake_cannot_take_is_told_at_once(checkout: Path, tmp_p
         done = snakemake(place, *command)
         assert done.returncode
         assert name in done.stdout
-        assert done.stdout.strip().endswith("which Snakemake cannot take; rename it")
+        assert done.stdout.strip().endswith("which Snakemake does not support; rename it")
 
 
 def test_a_folder_that_is_not_mounted_or_cannot_be_written_is_told(
@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_mounted_or_cannot_be_written_is_told(
         (tmp_path / name).symlink_to("/mnt/not/there")
         done = snakemake(tmp_path, *command)
         assert done.returncode
-        assert f"Error: {name} is no folder, or links to a disk that is not mounted; mount it" in done.stdout
+        assert f"Error: {name} is not a folder, or links to a disk that is not mounted; mount the disk" in done.stdout
         assert "Traceback" not in done.stdout
         (tmp_path / name).unlink()
 

@@ -113,12 +113,12 @@ ON_GPU, ON_HOST = {"device": "cuda", "dtype": "bfloat16"}, {"memory": {"storage"
 MEMORY = [
     (ON_GPU, 80, 64, "66.0 GiB of the GPU, 80.0 GiB are free; 16.0 GiB of main memory"),
     (ON_GPU, 40, 64, "! reader tiny needs 66.0 GiB of the GPU (16.0 GiB of weights and 50.0 GiB for a document of "
-     "400,000 tokens), but 40.0 GiB are free; take reader.memory.storage=host, or a smaller reader, or shorter"),
+     "400,000 tokens), but only 40.0 GiB are free; use reader.memory.storage=host, or a smaller reader, or shorter"),
     (ON_GPU | ON_HOST, 40, 64, "16.0 GiB of the GPU, 40.0 GiB are free; 50.0 GiB of main memory"),
     (ON_GPU, 80, 15, "! reader tiny needs 16.0 GiB of main memory"),  # weights pass through it
     (ON_GPU, None, None, "66.0 GiB of the GPU; 16.0 GiB of main memory"),
     ({"device": "cpu", "dtype": "float32"}, 80, 60, "! reader tiny needs 66.0 GiB of main memory (16.0 GiB of "
-     "weights and 50.0 GiB for a document of 400,000 tokens), but 60.0 GiB are free; take reader.dtype=bfloat16, or"),
+     "weights and 50.0 GiB for a document of 400,000 tokens), but only 60.0 GiB are free; use reader.dtype=bfloat16"),
 ]  # fmt: skip
 """A reader, GiB that are free on the GPU and in main memory, and what is said of it."""
 
@@ -150,10 +150,10 @@ def test_a_gpu_is_neither_guessed_nor_done_without(settings: schema.Config, monk
     monkeypatch.delenv("SLURM_GPUS_ON_NODE")
     graphs = but(settings.reader, graphs=True)
     monkeypatch.setattr("torch.version.cuda", "13.0")
-    with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* with nvidia-smi.*, or leave reader\.graphs out"):
+    with pytest.raises(UserError, match=r"graphs=true, but no CUDA.* \(nvidia-smi.*, or leave reader\.graphs out"):
         check_settings(graphs)
     monkeypatch.setattr("torch.version.cuda", None)
-    with pytest.raises(UserError, match=r"built without CUDA; install a torch for CUDA .*, or set reader\.device=cpu"):
+    with pytest.raises(UserError, match=r"built without CUDA\. Install torch with CUDA .*, or set reader\.device=cpu"):
         check_settings(remote.reader)
 
 
@@ -204,14 +204,14 @@ def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch:
     sets["c"].files = {"questions": "gone.json"}
     monkeypatch.setitem(metrics.VERSIONS, "rouge", "9.9")
     assert re.fullmatch(
-        r"! tasks\.sets\.a: task qa_1 fills a prompt up to its set's length.*which is 20; give it.*; "
+        r"! tasks\.sets\.a: task qa_1 needs a length above .*has length=20; raise length; "
         r"tasks\.sets\.b: the task's metric needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
-        r"tasks\.sets\.c: .*/gone\.json.*is not there.*",
+        r"tasks\.sets\.c: .*/gone\.json.*does not exist.*",
         said(asking, "tasks", "detectors")["tasks"],
     )
     sets["a"].task = "qa_9"
     found = said(asking, "tasks")
-    assert found["tasks"].count("tasks.sets.a: no task is called 'qa_9'") == 1
+    assert found["tasks"].count("tasks.sets.a: there is no task 'qa_9'") == 1
     assert not found["disk"].startswith("!"), "counts what is known"
 
 
@@ -241,7 +241,7 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
 ) -> None:
     config = but(settings, reader=HUB)
     assert said(config, "documents")["reader"] == "org/m"
-    with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be asked.*hf download org/m"):
+    with pytest.raises(UserError, match=r"has no weights in the cache, and the hub cannot be reached.*hf download org/m"):
         preflight.check(config, {"generations"})
     sizes = {"1.safetensors": 10 * GIB, "2.safetensors": 6 * GIB, "1.bin": 99 * GIB, "consolidated.safetensors": GIB}
     listed = SimpleNamespace(siblings=[SimpleNamespace(rfilename=name, size=size) for name, size in sizes.items()])
@@ -250,11 +250,11 @@ def test_a_hub_models_weights_are_in_the_cache_or_to_be_fetched_and_want_room(
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=GIB))
         found = said(config, "generations")
         assert found["reader"] == "org/m, 16.0 GiB of weights to be fetched"
-        assert found["disk"].startswith("! weights take 16.0 GiB, but 1.0 GiB are free in")
+        assert found["disk"].startswith("! weights take 16.0 GiB, but only 1.0 GiB are free in")
         assert "HF_HOME" in found["disk"]
         assert said(settings, "documents")["disk"] == "about 0 MiB for results, 1.0 GiB are free"
         full = said(but(settings, scale={"test": {"biographies": 10**6}}), "documents")["disk"]
-        assert full.startswith("! results take about 11.6 GiB, but 1.0 GiB are free in results;")
+        assert full.startswith("! results take about 11.6 GiB, but only 1.0 GiB are free in results;")
         listed.siblings.clear()
         assert "has no .safetensors files on the hub; set" in said(config, "generations")["reader"]
     shards = {"weight_map": {"a": "1.safetensors", "b": "2.safetensors"}}
@@ -311,7 +311,7 @@ def test_the_command_names_a_config_that_cannot_be_read(
         **dict.fromkeys(("--config smoke", "--config run=#x"), "--config"),
         **{f"--configfile {name}": f"the config file {name}" for name in ("none.yaml", "latin.yaml", ".")},
         "--config jugde=x": "unknown config key jugde; did you mean judge?",
-        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with another",
+        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with other settings",
     }.items():
         done = typed("preflight", *words.split())
         assert done.exit_code == 1

@@ -214,11 +214,11 @@ def test_pool_distracts_without_what_the_questions_file_has(tmp_path, made):
 @pytest.mark.parametrize(
     ("task", "settings", "said"),
     [
-        (QA1(), {"length": 600}, r"question Long-0-0 does not fit into length=600.*; raise the set's length"),
-        (QA1(), {"length": 32}, r"fills a prompt up to its set's length.*is 32; give it one that holds more than an"),
+        (QA1(), {"length": 600}, r"question Long-0-0 .* does not fit into length=600; raise the set's length"),
+        (QA1(), {"length": 32}, r"needs a length above 32, .* has length=32; raise length"),
         (QA1(), {"length": EVERYTHING, "articles": ["Mills", "Gone"]}, "has no article 'Gone'"),
-        (QA1(), {"length": EVERYTHING, "examples": 4}, "has 3 questions for task qa_1, its set wants 4"),
-        (QA2(), {"length": EVERYTHING, "articles": ["A"]}, "articles are qa_1's"),
+        (QA1(), {"length": EVERYTHING, "examples": 4}, "has 3 questions for task qa_1, but its set asks for 4"),
+        (QA2(), {"length": EVERYTHING, "articles": ["A"]}, "articles is only for qa_1"),
     ],
 )
 def test_settings_that_cannot_be(task, settings, said, tmp_path, made):
@@ -236,10 +236,11 @@ PARAGRAPH = {"context": "A text.", "qas": [{"id": "x", "question": "?", "answers
         (QA1(), {"data": [{"title": "A"}]}, ", row 1, has no list of objects under 'paragraphs'"),
         (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": "x"}]}]},
          ", article A, paragraph 1, has no list of objects under 'qas'"),
-        (QA1(), {"data": [{"title": "A", "paragraphs": [PARAGRAPH, PARAGRAPH]}]}, " has two questions of one id"),
+        (QA1(), {"data": [{"title": "A", "paragraphs": [PARAGRAPH, PARAGRAPH]}]},
+         " has two questions with the same id"),
         (QA1(), {"data": [{"title": "A", "paragraphs": [{"context": "x", "qas": [
             {"id": "y", "question": "?", "is_impossible": False, "answers": []}]}]}]}, ", question y, has no answer"),
-        (QA1(), {"data": 3}, " is no list of rows"),
+        (QA1(), {"data": 3}, " is not a list of rows"),
         (QA2(), [{**hotpot_rows(1)[0], "answer": " "}], ", row 1, has no text under 'answer'"),
         (QA2(), [hotpot_rows(1)[0], {"question": "?"}], ", row 2, has no titled paragraphs under 'context'"),
         (QA2(), [{**hotpot_rows(1)[0], "supporting_facts": 1}], ", row 1, has no titles under 'supporting_facts'"),

@@ -191,13 +191,13 @@ ADDRESSES = [
 
 
 def test_an_address_that_is_none_or_holds_a_secret_is_refused_everywhere(store: Path, root: Path) -> None:
-    fault = "must be the server's address, as in http://localhost:8000/v1"
+    fault = "must be the address of the server, such as http://localhost:8000/v1"
     assert all(fault in address_fault(url) for url in ADDRESSES)
     for url in ("http://localhost:8000/v1", "https://api.a-b.com/v1/", "http://[::1]:8000/v1", "http://my_host:80/v1",
                 "http://10.0.0.1", "HTTPS://h/v1", "http://xn--bcher-kva.com/v1", "http://h/a%20b/~me"):  # fmt: skip
         assert address_fault(url) == ""
     secrets = ("http://me:planted@h/v1", "http://h/v1?key=planted", "http://h/v1#planted", "planted@h")
-    for url, said in (("localhost:8000/v1", fault), *((url, "must not hold a user, a password or") for url in secrets)):
+    for url, said in (("localhost:8000/v1", fault), *((url, "must not have a user, a password or") for url in secrets)):
         remote = EndpointSettings(name="wild", model="m", base_url=url)
         asked = partial(ask, remote, [request("0")], store=store, description="x")
         for work in (partial(check, remote, "judge"), asked):

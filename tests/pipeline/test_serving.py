@@ -177,7 +177,7 @@ BAD = [
     ({"model": "tiny", "prompt": [1]}, 400, "at least two tokens"),
     ({"model": "tiny", "prompt": [1, 5000]}, 400, "has token id 5000"),
     ({"model": "tiny", "prompt": "a b", "max_completion_tokens": "5"}, 400, "max_completion_tokens"),
-    ({"model": "tiny", "prompt": "a b", "max_tokens": 0, "echo": True}, 400, "only with echo and logprobs"),
+    ({"model": "tiny", "prompt": "a b", "max_tokens": 0, "echo": True}, 400, "max_tokens=0 needs echo and logprobs"),
 ]
 
 

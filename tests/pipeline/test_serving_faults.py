@@ -244,7 +244,7 @@ def test_a_body_is_read_or_refused_in_a_short_sentence(
 @pytest.mark.parametrize("options", [{"trigger": "every.@"}, {"trigger": "agreement.@"}, {"trigger": "margin.@"}])
 def test_numbers_of_thousands_of_digits_are_refused(tiny: Reader, options: dict[str, str]) -> None:
     long = {key: value.replace("@", "9" * 5000) for key, value in options.items()}
-    assert "is no trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
+    assert "is not a trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
     assert "not understood" in str(fault(tiny, SHORT | {"utaca": {"policy": f"sub.{'9' * 5000}", "trigger": "margin"}}))
 
 
@@ -331,7 +331,7 @@ def test_keys_are_compared_as_http_defines_them(tiny: Reader) -> None:
 
 @pytest.mark.parametrize("key", ["schlüssel", "key\n", "key\r", " ", "two words", "tab\t", "nul\0", "é"])
 def test_a_key_that_no_client_can_send_is_refused_at_the_start(tiny: Reader, key: str) -> None:
-    with pytest.raises(UserError, match="UTACA_API_KEY holds"):
+    with pytest.raises(UserError, match="UTACA_API_KEY has"):
         Server(tiny, ServerSettings("tiny", port=0, room=1 << 20, api_key=key))
 
 
@@ -391,8 +391,8 @@ def test_a_port_that_is_in_use_is_refused_before_the_weights_are_loaded() -> Non
     [
         ("", "--host is empty"),
         (" ", "--host is empty"),
-        ("no.such.host.invalid", "no address"),
-        ("203.0.113.7", "no addr"),
+        ("no.such.host.invalid", "not an address"),
+        ("203.0.113.7", "not an addr"),
     ],
 )
 def test_an_address_is_checked_by_every_server(tiny: Reader, host: str, words: str) -> None:
@@ -405,10 +405,7 @@ def test_an_address_is_checked_by_every_server(tiny: Reader, host: str, words: s
 def test_an_empty_key_is_refused() -> None:
     words = [sys.executable, "-c", "from utaca.app.main import run; run()", "serve", "--reader", "tiny"]
     done = subprocess.run(words, capture_output=True, text=True, env={"UTACA_API_KEY": "", "PATH": ""})
-    assert (
-        done.stderr
-        == "Error: UTACA_API_KEY is set but empty, so clients would need no key; unset it, or set it to a key\n"
-    )
+    assert done.stderr == "Error: UTACA_API_KEY is set but empty; unset it to serve without a key, or set it to a key\n"
 
 
 # The rules' server

@@ -92,7 +92,7 @@ IN_VIEW = """(() => {
 
 
 def test_the_example_is_answered_and_its_passage_is_in_view(page: Browser) -> None:
-    assert page.text("h1") == "Ask a long document"
+    assert page.text("h1") == "Ask about a long document"
     assert page.text("#about").startswith('It understands only questions such as "Summarize the birth date')
     page.run("document.getElementById('example').click()")
     assert page.run("document.activeElement.id") == "ask"
@@ -103,9 +103,9 @@ def test_the_example_is_answered_and_its_passage_is_in_view(page: Browser) -> No
     evidence = page.text("#shown mark.here")
     assert "Clara Whitfield" in evidence
     assert page.run(IN_VIEW)
-    assert page.text("#where").endswith(", the most retrieved")
+    assert page.text("#where").endswith(" (retrieved most often)")
     page.run("document.getElementById('after').click()")
-    assert page.text("#where").startswith("2 of ")
+    assert page.text("#where").startswith("Passage 2 of ")
     assert page.text("#shown mark.here") != evidence
     page.run("document.getElementById('before').click()")
     assert page.text("#shown mark.here") == evidence
@@ -130,9 +130,10 @@ def test_controls_are_labelled_and_explained(page: Browser) -> None:
     assert names == ["needed_chained", "utaca", "margin", "agreement", "every", "never"]
     assert page.run("document.getElementById('trigger').value") == "margin", "a server under a fixed budget"
     for name, number, words in (
-        ("needed_chained", None, "a small network, trained for this reader"),
-        ("margin", "Least lead, in logits", "nearly as likely"),
-        ("every", "One token in so many", "Doubts one token in so many"),
+        ("needed_chained", None, "a small network that was trained for this model"),
+        ("margin", "Smallest difference that is trusted, in logits", "nearly as likely"),
+        ("agreement", "Blocks of the second pass, fewer than the budget", "a second pass"),
+        ("every", "N", "Doubts every Nth token"),
     ):
         fill(page, trigger=name)
         assert words in page.text("#htrigger")
@@ -140,8 +141,8 @@ def test_controls_are_labelled_and_explained(page: Browser) -> None:
         assert number is None or page.text("#lnumber") == number
     assert page.run("document.getElementById('number').value") == "4"
     fill(page, budget="4")
-    assert "so this is 64 tokens of the document" in page.text("#hbudget")
-    assert "generated again from more blocks" in page.text("#hwhy")
+    assert "A block has 16 tokens, so this is 64 tokens." in page.text("#hbudget")
+    assert "generated again from as many blocks as the budget allows" in page.text("#hwhy")
 
 
 def test_keys_ask_and_a_limit_is_shown(page: Browser) -> None:
@@ -150,11 +151,12 @@ def test_keys_ask_and_a_limit_is_shown(page: Browser) -> None:
     key = "new KeyboardEvent('keydown', {key: 'Enter', ctrlKey: true, bubbles: true, cancelable: true})"
     page.run(f"document.activeElement.dispatchEvent({key})")
     page.wait(lambda: page.text("#state") == "Done.")
-    assert "Cut off at its limit after 3 tokens." in page.text("#s0")
+    assert page.text("#s0").startswith("3 tokens, 0 of them generated twice.")
+    assert page.text("#s0").endswith("The answer was cut off at its length limit.")
     fill(page, trigger="agreement")
     fill(page, number="9")
     page.run("document.getElementById('ask').click()")
-    page.wait(lambda: "must try fewer than the budget, 8" in page.text("#state"))
+    page.wait(lambda: "must have fewer than the budget, 8" in page.text("#state"))
     assert page.run("document.getElementById('state').classList.contains('wrong')")
     # A refused request fails, and the browser complains about it too.
     page.complaints.clear()
@@ -172,7 +174,7 @@ def test_a_bar_shows_how_long_reading_takes(page: Browser, server: Server) -> No
     assert page.text("#eta") == "512 of 4,000 tokens read"
     page.run("new Promise((done) => setTimeout(() => { rate(1512, 4000); done(); }, 1000))")
     assert page.run("[document.getElementById('bar').value, document.getElementById('bar').max]") == [1512, 4000]
-    assert re.fullmatch(r"1,512 of 4,000 tokens read; about [345] s left", page.text("#eta"))
+    assert re.fullmatch(r"1,512 of 4,000 tokens read, about [345] s left", page.text("#eta"))
 
 
 # Files
@@ -213,7 +215,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence(
     for name, content, words in (
         ("a.pdf", locked(), "document a.pdf is locked by a password"),
         ("a.bin", b"a\0b", "document a.bin is a binary file"),
-        ("a.txt", b" ", "document a.txt holds no text"),
+        ("a.txt", b" ", "document a.txt has no text"),
         ("", b"One", "the file has no name"),
     ):
         status, answer = sent(server, name, content)

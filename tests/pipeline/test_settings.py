@@ -86,20 +86,21 @@ plan: {primary: utaca-K4-sub1 over no_detector-K4-sub1}
     => plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1
 suites: tiny_full => unknown config key suites
 judge: {base_url: http://gpu7:8/v1}
-    => judge.name is reference, which is the embedded endpoint's; name the server and its model, as in --config
+    => judge.name is reference, which is the name of the built-in endpoint; name the server and its model: --config
     'judge={name: NAME, model: MODEL, base_url: URL}' or 'judge={use: gpt_oss_120b, base_url: URL}'
 judge: {kind: reference, base_url: http://gpu7:8/v1} => but judge.kind is reference
 judge: {model: m} => judge.model is 'm' but judge.kind is reference
-judge: {use: gpt_oss_120b, model: m} => another than that of gpt_oss_120b; name it too
+judge: {use: gpt_oss_120b, model: m} => not the model of gpt_oss_120b; also set its name
 reader: {path: org/m} => --config 'reader={name: NAME, path: org/m}'
 points: llama_variants => choose an option of detectors that has it
 methods: {h2o: '0.25'} => methods.h2o must be a mapping of keys to values, not '0.25'
-run: tables => a folder that runs share
+run: tables => the name of a folder that all runs share
 run: a/b => run is 'a/b'
-corpus: wikipeda => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own.
+corpus: wikipeda
+    => corpus=wikipeda is unknown; corpus is one of embedded, folder, wikipedia, or the path of your own corpus.
 scale: {test: {shards: '0'}} => scale.test.shards is 0 but must be a whole number at least 1.
 detectors: {mine: {site: nose}} => detectors.mine.site is 'nose' but must be one of "attention", "mlp", "residual".
-judge.base_url: http://x/v1 => config key judge.base_url is dotted; write --config 'judge={KEY: VALUE, ...}'.
+judge.base_url: http://x/v1 => config key judge.base_url has a dot; write --config 'judge={KEY: VALUE, ...}'.
 scale: {test: {tokens: ['9', '3']}} => scale.test.tokens is [9, 3]
 scale: {train: {paths: [{budget: 8, policy: sub.0}]}} => scale.train.paths[0].policy is 'sub.0' but must be set.N
 scale: {train: {paths: [{budget: 2, policy: sub.1}]}} => scale.train.paths has K_max=2, which another path or
@@ -113,48 +114,48 @@ scale: {train: {people: a.jsonl}} => scale.train.people is a.jsonl, but only the
 scale: {use: paper, test: {shards: 200}} => scale.test.shards is 200
 scale: {train: {mean_tokens: 2600}} => scale.train.mean_tokens is 2600 but must be from 2000 to 2500, a mean of lengths
 {reader: llama31_8b, scale: smoke}
-    => (reader.memory.n_init=128, n_local=512) leaves 23% of the facts of scale.train and 23% of the facts of
+    => (reader.memory.n_init=128, n_local=512) leaves only 23% of the facts of scale.train and 23% of the facts of
 corpus: folder => corpus.path is empty
 corpus: {path: x} => only corpus.source=folder reads it
 detector: mine => detector is 'mine' but must name one of detectors, which are utaca, two_way
 detectors: {mine: {signals: [], embedding: false}} => give it at least one input
-detectors: {mine: {signals: [margins]}} => detectors.mine.signals names 'margins'
+detectors: {mine: {signals: [margins]}} => detectors.mine.signals has 'margins'
 {trajectories: {sites: [attention, residual]}} => detectors.mlp.site is mlp, but trajectories.sites
-detectors: {mine: {kind: evidential}} => kind evidential knows two classes
+detectors: {mine: {kind: evidential}} => kind evidential has two classes
 detectors: {mine: {label: needed, classes: '2'}} => detectors.mine.label is needed
 detectors: {mine: {taken: results/a/detectors/b, start: utaca}}
-    => detectors.mine.start is 'utaca', but detectors.mine.taken says that it is not trained
-detectors: {mine: {chain: 6, lstm: false}} => detectors.mine.chain is 6 but without an LSTM
+    => detectors.mine.start is 'utaca', but detectors.mine.taken says that the detector is not trained here
+detectors: {mine: {chain: 6, lstm: false}} => detectors.mine.chain is 6, but only a detector with an LSTM
 detectors: {mine: {start: yours}} => detectors.mine.start is 'yours' but must name another
 detectors: {mine: {start: yours}, yours: {start: utaca}}
     => detectors.mine.start is yours, which itself starts from utaca
 detectors: {mine: {start: utaca, lstm: false}}
-    => detectors.mine.lstm is False but must be True, as in the variant that it starts from, utaca
-detectors: {mine: {sets: [qa]}} => detectors.mine.sets names 'qa', but tasks.sets are
+    => detectors.mine.lstm is False but must be True, as in the detector that it starts from, utaca
+detectors: {mine: {sets: [qa]}} => detectors.mine.sets names 'qa', which is not in tasks.sets; tasks.sets has
 {detectors: {mine: {sets: [qa]}}, tasks: {sets: {qa: {task: qa_1}}}}
-    => tasks.sets.qa.budgets is empty; give it compact budgets
+    => tasks.sets.qa.budgets is empty; give it some budgets
 tasks: {sets: {a/b: {task: qa_1}}} => tasks.sets.a/b is 'a/b' but is used in file names
 tasks: {sets: {test: {task: qa_1}}} => tasks.sets.test has the name of a section of decode; give it another
 detectors: {mine: {mixed: 'true'}} => detectors.mine.mixed is true but detectors.mine.sets is empty
-detectors: {utaca_youden: {decision: youden}} => detectors.utaca_youden has a name that tables have for a baseline
-detectors: {never: {}} => detectors.never is called like a kind of trigger
+detectors: {utaca_youden: {decision: youden}} => detectors.utaca_youden has a name that the tables use for a baseline
+detectors: {never: {}} => detectors.never has the name of a kind of trigger
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once
 reader: {memory: {representatives: tokens, storage: host}}
-    => set reader.memory.storage=device or representatives=attention_mass
+    => set reader.memory.storage=device or reader.memory.representatives=attention_mass
 {reader: {use: tiny, name: x, graphs: true, device: cuda, memory: {storage: host}}, generation: {together: false}}
     => reader.graphs=true needs reader.memory.storage=device; set it, or leave reader.graphs out
 {reader: {use: tiny, name: x, graphs: true, device: cpu}, generation: {together: false}}
     => reader.graphs=true needs reader.device=cuda
-reader: {use: tiny, name: x, graphs: true} => is for answers that share no passes; set generation.together=false
-points: {own: {budget: 3}} => points.own.method is missing; set it to a text
+reader: {use: tiny, name: x, graphs: true} => works only if answers do not share passes; set generation.together=false
+points: {own: {budget: 3}} => points.own.method is missing; set it to text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
-decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?
+decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is not in points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
-    => decode.tset is unknown; sections are validation, test, sweep, ablation, drafts, methods, or a set of tasks.sets,
-    which are none; add --config tasks=paper, or another option
+    => decode.tset is unknown; sections are validation, test, sweep, ablation, drafts, methods, or one of tasks.sets,
+    which has none; add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
-run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
+run: 2026_11 => run must be text, but YAML takes 202611 for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
 reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML takes for true
 reader: {use: tiny, bars: [{set: biographies, limit: 800}]}
@@ -164,25 +165,25 @@ methods: {h20: {budget: 64}} => unknown config key methods.h20; did you mean met
 answers: '' => answers is empty; name a file
 scale: {test: {budgets: [2, 1]}} => scale.test.budgets is [2, 1] but must be ascending, distinct
 scale: {test: {evidence: []}} => scale.test.evidence is empty; name some of complete, partial, missing
-corpus: 3 => corpus must be the name of an option or a mapping of keys, or a path, as ./articles, not 3
-plan: {secondary: [utaca-K4-sub1]} => plan.secondary is given but plan.primary is empty
+corpus: 3 => corpus must be the name of an option or a mapping of keys, or a path such as ./articles, not 3
+plan: {secondary: [utaca-K4-sub1]} => plan.secondary is set but plan.primary is empty
 plan: {primary: utaca-K4-sub1, secondary: [utaca-K4-sub1]} => plan names utaca-K4-sub1 twice
 plan: {primary: utaca-K4-sub1 over utaca-K4-sub1} => plan compares utaca-K4-sub1 with itself
 points: {own: {method: utaca, budget: 3, policy: sub.1, base: other}} => points.own.base is 'other' but must be one of
-reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is no text
+reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is not valid text
 judge: {use: gpt_oss_120b, base_url: 'https://me:secret@gpu7/v1'}
-    => judge.base_url must not hold a user, a password or a query
+    => judge.base_url must not have a user, a password or a query
 judge: {api_key_env: sk-secret-1} => judge.api_key_env must be
-judge: {api_key_env: [sk-secret-1]} => judge.api_key_env must be a text
+judge: {api_key_env: [sk-secret-1]} => judge.api_key_env must be text
 points: {own: {method: infllm, budget: 3, policy: sub.1}}
-    => points.own.policy is 'sub.1' but is for method utaca, not infllm
+    => points.own.policy is 'sub.1' but only method utaca uses it, not infllm
 points: {own: {method: utaca, budget: 3, policy: set.1.prop}} => needs set.N or sub.N
 points: {own: {method: utaca, budget: 3, policy: set.4}} => must be at most the budget
-points: {own: {method: snapkv, drafts: 3}} => points.own.drafts is 3 but is for points that decode from block memory
+points: {own: {method: snapkv, drafts: 3}} => points.own.drafts is 3 but only points with block memory use drafts
 points: {own: {method: infllm, budget: 0}} => points.own.budget is 0 but must be at least 1, in blocks
 points: {own: {method: other, budget: 1}} => points.own.method is 'other' but must be one of infllm, top_p, utaca, adakv
 points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement, seeds: 2}}
-    => points.own.seeds is set but no detector expands its budget
+    => points.own.seeds is set, but the point has no detector
 points: {own: {method: utaca, budget: 3, policy: sub.1, seeds: 9}}
     => points.own.seeds is 9 but must be at most scale.detector_seeds, which is 8
 {points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: other}}, decode: {test: [own]}}
@@ -192,7 +193,7 @@ points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement.3}}
 points: {own: {method: utaca, budget: 0, policy: sub.1, base: full}}
     => points.own.budget is 0 but must be at least 1, in tokens
 {points: {own: {method: utaca, budget: 9, policy: sub.1, base: full}}, decode: {test: [own]}}
-    => decode.test names own, of another method than block memory; decode it in methods
+    => decode.test names own, which does not use block memory; move it to decode.methods
 """
 """What a user writes, and what is said of it."""
 
@@ -284,14 +285,19 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
         assert runs.read(path) == saved
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     steps = start["scale"]["detector_steps"]
-    said = rf"another seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
+    said = (
+        rf"other settings: seed \(0 there, 3 now\), scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
+    )
     with pytest.raises(UserError, match=said):
         runs.check(compose(named, root), path.parent)
-    with pytest.raises(UserError, match=r"run\.yaml is no folder, or links to a disk that is not mounted"):
+    with pytest.raises(UserError, match=r"run\.yaml is not a folder, or links to a disk that is not mounted"):
         runs.check(start, path)
     older = path.read_text().replace("detector_steps", "stepz")
-    wrong = {older: r"run\.yaml was written under .*: scale\.detector_steps is missing", "- 1\n": "is no whole config"}
-    wrong["run: \udcff\n"] = r"run\.yaml is no whole config of a run; remove it and run again"
+    wrong = {
+        older: r"run\.yaml was written with .*: scale\.detector_steps is missing",
+        "- 1\n": "is not a complete config",
+    }
+    wrong["run: \udcff\n"] = r"run\.yaml is not a complete config of a run; remove it and run again"
     for text, said in wrong.items():
         path.write_text(text, errors="surrogateescape")
         with pytest.raises(UserError, match=said):
@@ -411,14 +417,14 @@ def test_all_faults_are_said_at_once_in_an_options_file_too(root: Path, tmp_path
     assert set(str(caught.value).split("\n- ")) == {
         "the config has 4 faults:",
         "unknown config key jugde; did you mean judge?",
-        "reader.name is missing; set it to a text.",
+        "reader.name is missing; set it to text.",
         "unknown config key reader.nam; did you mean reader.name?",
         "reader.memory.n_local must be a whole number at least 1, not 'few'.",
     }
     for text, said in (
         ("name: [mine\n", "do not compose: while parsing"),
         ("name: a\nname: b\n", "do not compose: while constructing"),
-        ("[mine]\n", "reader.name is missing; set it to a text"),
+        ("[mine]\n", "reader.name is missing; set it to text"),
     ):
         (tmp_path / "config" / "reader" / "mine.yaml").write_text(text)
         with pytest.raises(UserError, match=said):
@@ -446,7 +452,10 @@ def test_a_command_line_is_read_as_snakemake_reads_it_but_for_what_yaml_misreads
     assert command.config == [*taken, *refused]
     check_config(taken)
     for entry in refused:
-        with pytest.raises(UserError, match=rf"^--config {re.escape(entry)} is YAML for .*; write it in a config file"):
+        with pytest.raises(
+            UserError,
+            match=rf"^--config {re.escape(entry)}: YAML reads the value as .*; to keep it as text, write it in quotes",
+        ):
             check_config([entry])
 
 

@@ -120,7 +120,7 @@ def test_a_table_of_another_program_is_refused(place: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE answers (question TEXT, answer TEXT)"))
-    with pytest.raises(UserError, match=r"has a table answers of another program's"):
+    with pytest.raises(UserError, match=r"has a table answers that another program or"):
         AnswerStore(place)
     with engine.begin() as connection:
         assert connection.execute(text("SELECT question, answer FROM answers")).all() == []
@@ -220,7 +220,7 @@ def test_faults_of_a_place_are_named_and_a_check_makes_no_file(tmp_path: Path, m
     for opening, place, fault in (
         (AnswerStore, file, r"a\.sqlite cannot be used as the answer store \(file is not a database\)"),
         (AnswerStore, file / "b.sqlite", r"cannot be used as the answer store"),
-        (check, file / "b.sqlite", r"b\.sqlite cannot be made, for .*a\.sqlite cannot be written"),
+        (check, file / "b.sqlite", r"b\.sqlite cannot be made, because the folder .*a\.sqlite cannot be written"),
         (check, "postgresql://ada@db1/utaca", r"needs the driver psycopg .*pip install 'utaca\[postgres\]'$"),
     ):
         with pytest.raises(UserError, match=fault):
@@ -237,7 +237,7 @@ def test_faults_of_a_server_are_one_sentence_each(postgres: Postgres) -> None:
         "postgresql://ada@127.0.0.1:9/utaca": r"Connection refused.*; start the server, or correct the URL$",
         postgres.url("none"): r'database "none" does not exist.*createdb none',
         postgres.url("postgres", "nobody"): r'role "nobody" does not exist.*createuser',
-        postgres.make("ENCODING 'LATIN1' TEMPLATE template0"): r"is in encoding LATIN1, .*createdb --encoding=UTF8",
+        postgres.make("ENCODING 'LATIN1' TEMPLATE template0"): r"has the encoding LATIN1, .*createdb --encoding=UTF8",
         guest: r"permission denied for schema public.*GRANT",
     }.items():
         with pytest.raises(UserError, match=fault) as refused:
@@ -304,9 +304,9 @@ def test_answers_are_listed_exported_and_pruned(place: str, monkeypatch: pytest.
 def test_command_line_mistakes_are_one_sentence(store: Path) -> None:
     AnswerStore(store).__exit__()
     for arguments, fault in (
-        (["prune"], "say what to prune"),
-        (["prune", "--before", "yesterday"], "'yesterday' is no date as in 2026-01-31"),
-        (["prune", "--before", "0001-01-01T00:00+14:00"], "is no date as in 2026-01-31"),
+        (["prune"], "nothing says which answers to prune"),
+        (["prune", "--before", "yesterday"], "'yesterday' is not a date such as 2026-01-31"),
+        (["prune", "--before", "0001-01-01T00:00+14:00"], "is not a date such as 2026-01-31"),
         (["list", "--store", "none.sqlite"], "none.sqlite does not exist"),
         (["list", "--store", __file__], "cannot be used as the answer store"),
     ):

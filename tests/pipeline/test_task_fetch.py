@@ -74,8 +74,8 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     assert all(found.now for found in done)
     assert [call.path for call in serve.calls] == ["/data.zip"]
     assert lost.fault == (
-        f"{source.address} is no whole archive with data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
-        f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
+        f"{source.address} is incomplete or has no file data/gone.jsonl; copy its member data/gone.jsonl "
+        f"to {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl yourself"
     )
     assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
 
@@ -84,22 +84,22 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     ("task", "body", "said"),
     [
         (Book, LINE * 2 + "{}\n", "{address}, line 3, has no text under 'context'"),
-        (Paragraphs, '{"data": []}', "{address} has not the 1 rows of the official file"),
-        (Hops, "[]", "{address} has not the 1 rows of the official file"),
+        (Paragraphs, '{"data": []}', "{address} does not have the 1 rows of the official file"),
+        (Hops, "[]", "{address} does not have the 1 rows of the official file"),
     ],
 )
 def test_another_layout_and_number_of_rows_are_not_let_in(tmp_path: Path, serve: Any, task, body, said: str) -> None:
     file = Official(task, Source(serve("/x", body)))
     fault = fetched(file, tmp_path).fault
     assert fault.startswith(said.format(address=file.source.address)), fault
-    assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
+    assert fault.endswith(f"; copy the file to {file.path(tmp_path)} yourself")
     assert ".fetched-" not in fault
     changed = replace(file, source=replace(file.source, sha256="0" * 64))
     assert "/x has SHA-256 " in (fault := fetched(changed, tmp_path).fault)
     assert f", not {'0' * 64}: it was changed" in fault
     assert nothing_but(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/data cannot be written to .*; name another by --folder"):
+    with pytest.raises(UserError, match=r"file/data cannot be written to .*; name another folder with --folder"):
         list(fetch(["qa_1"], tmp_path / "file" / "data"))
 
 
@@ -189,11 +189,11 @@ def test_the_command_says_a_line_a_file(tmp_path: Path, serve: Any, monkeypatch:
     path = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl"
     assert done.stdout == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
     assert done.stderr == (
-        f"Error: {lost} cannot be fetched (HTTP Error 404: Not Found); bring it by hand: the file must lie at "
-        f"{tmp_path}/LongBench/narrativeqa.jsonl.\n"
+        f"Error: {lost} cannot be fetched (HTTP Error 404: Not Found); copy the file to "
+        f"{tmp_path}/LongBench/narrativeqa.jsonl yourself.\n"
     )
     assert path.stat().st_mode & 0o044 == Path(__file__).stat().st_mode & 0o044, "others may read it"
     assert "is there already; 3 rows" in typed("fetch-tasks", "--folder", str(tmp_path), "good").stdout
     done = typed("fetch-tasks", "--folder", str(tmp_path), "better")
     assert done.exit_code == 2
-    assert done.stderr == "Error: no benchmark's file is called 'better'; name one of good, bad\n"
+    assert done.stderr == "Error: there is no benchmark file 'better'; choose one of good, bad\n"

@@ -126,12 +126,12 @@ def test_cut_is_the_official_one(ask: Callable[..., list[Example]], prompts: Pro
         ("longbook_qa_eng", [BOOK, "", BOOK | {"context": None}], {}, r"line 3, has no text under 'context'"),
         ("longbook_qa_eng", [BOOK | {"answer": []}], {}, r"line 1, has no answer under 'answer'"),
         ("longbook_qa_eng", [BOOK | {"answer": [1]}], {}, r"line 1, has no list of texts under 'answer'"),
-        ("longbook_qa_eng", [BOOK, BOOK], {}, r"calls 2 rows '7'; give each a 'id'"),
+        ("longbook_qa_eng", [BOOK, BOOK], {}, r"has 2 rows with the id '7'; give each row its own"),
         ("meetings", [MEETING | {"meeting_transcripts": []}], {}, r"line 1, has nothing under 'meeting_transcripts'"),
-        ("meetings", [MEETING], {"examples": 3}, r"has 2 rows, and the set's examples=3 asks for more; ask for fewer"),
+        ("meetings", [MEETING], {"examples": 3}, r"has 2 rows, but the set has examples=3; lower examples"),
         ("narrativeqa", [STORY | {"context": "tale " * 100}], {"length": 20},
          r"does not fit into half of a prompt of 20 tokens"),
-        ("squad", [], {}, r"no task is called 'squad'; name one of longbook_sum_eng, "),
+        ("squad", [], {}, r"there is no task 'squad'; choose one of longbook_sum_eng, "),
     ],
 )  # fmt: skip
 def test_rows_and_settings_that_cannot_be_are_named(ask, name: str, rows, settings, said: str) -> None:

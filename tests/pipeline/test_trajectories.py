@@ -349,7 +349,7 @@ def test_trajectories_are_of_documents_read_under_their_own_budget(reader, tmp_p
             assert tokens == [token.token for token in expected.trace]
             texts.append(expected.text)
     assert len(set(texts)) > 2, "the budget matters"
-    with pytest.raises(UserError, match=r"prefill_budget=-1 reads .*; name that budget, as"):
+    with pytest.raises(UserError, match=r"prefill_budget=-1, a document is read .*; give that budget, for example"):
         prefill(reader, "a document")
 
 
@@ -400,7 +400,9 @@ def test_every_stage_that_decodes_refuses_a_taken_detector_of_other_settings(tin
     assert [found.detectors[label].variant for label in found.methods] == ["mine"]
     assert not prepare(*about, {}).detectors["utaca-K6-sub2"].detector.settings.embedding
     taken["mine"]["lstm"] = False
-    with pytest.raises(UserError, match=r"has lstm True, but the config False; set detectors\.\*\.lstm to True"):
+    with pytest.raises(
+        UserError, match=r"has lstm=True, but the config has lstm=False; set detectors\.\*\.lstm to True"
+    ):
         prepare(*about, taken)
     # No script has a way of its own.
     for script in (ROOT / "workflow" / "scripts").glob("*.py"):

@@ -163,9 +163,9 @@ MISTAKES = {
     "everything": "there is no target everything; targets are biographies, corpus, detections, ",
     "results/quik/tables/test.md": f"results/quik/tables/test.md {ANOTHER}",
     "results/tables/quik.html": f"results/tables/quik.html {ANOTHER}",
-    "tables --config corpus=none.jsonl": "corpus.path none.jsonl does not exist; correct it",
-    "tables --config scale={test:{people:none.jsonl}}": "scale.test.people none.jsonl does not exist; correct it",
-    "tables --configfile twice.yaml": "twice.yaml, line 3: the key 'seed' comes twice, first in line 1; remove one",
+    "tables --config corpus=none.jsonl": "corpus.path none.jsonl does not exist; correct the path",
+    "tables --config scale={test:{people:none.jsonl}}": "scale.test.people none.jsonl does not exist; correct the path",
+    "tables --configfile twice.yaml": "twice.yaml, line 3: the key 'seed' occurs twice, first in line 1; remove one",
 }
 
 
@@ -505,8 +505,8 @@ def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
     done = snakemake(finished, "--cores", "1", "results/tables", "--configfile", SMOKE, "--config", "seed=1")
     assert done.returncode == 1
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
-    assert "run smoke in results/smoke was made with another seed (0 there, 1 now)" in line
-    assert "name this run otherwise (--config run=NAME)" in line
+    assert "run smoke in results/smoke was made with other settings: seed (0 there, 1 now)" in line
+    assert "give this run another name (--config run=NAME)" in line
     assert "--configfile results/smoke/run.yaml" in line
     assert files_of(finished / "results") == before
     assert not locked(finished)

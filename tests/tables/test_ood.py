@@ -173,7 +173,7 @@ def test_rows_of_one_document_are_learned_from_or_held_out_together() -> None:
     assert not {of[name] for name in learned} & {of[name] for name in held}
     assert len({of[name] for name in held}) == 4, "one document in eight, begun ones too"
     assert asking.learned(reversed(rows)) == (learned, held)
-    with pytest.raises(UserError, match="row 0, of a set that detectors learn from, has the set's one document"):
+    with pytest.raises(UserError, match="row 0, of a set that detectors learn from, has only one document"):
         asking.learned(rows[:4])
 
 

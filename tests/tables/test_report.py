@@ -123,7 +123,7 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     assert f"--configfile {folder}/run.yaml" in html
     assert "reader tiny; 3 documents" not in html, "what the run is stands once"
     (empty,) = re.findall('<p class="empty" id="human">(.*?)</p>', html)
-    assert empty.startswith("<strong>Human</strong>: nothing in this run. Score them: <code>snakemake ")
+    assert empty.startswith("<strong>Human</strong>: this run has no data for it. Score them: <code>snakemake ")
     assert f"--configfile {folder}/run.yaml</code>" in empty
     assert "no human scores" not in html, "an empty table is one line"
     assert html.index("UT-ACA loses") < html.index('id="differences"') < html.index("<dt>CAS") < html.index('"test"')
@@ -133,9 +133,9 @@ def test_the_report_shows_every_table_and_figure_as_they_stand(tmp_path, config)
     config.scale.test.people, config.reader.path = "ours.jsonl", "data/readers/ours"
     assert "small model that ships" in html
     html = report.page([zebra], {}, config, tmp_path)
-    assert "; those of the test split are of ours.jsonl." in html
+    assert "The people of the test split come from ours.jsonl." in html
     assert "small model that ships" not in html
-    assert "no verdict" in html
+    assert "there is no result to state" in html
     assert cells(html) == ["a", "b", "1", "2"]
 
 
@@ -146,7 +146,7 @@ def test_tables_and_figures_are_numbered_in_the_order_of_the_page(tmp_path, conf
     html = report.page(files, {}, config, tmp_path, registry=REGISTRY)
     numbers = re.findall(r"<strong>Figure (\d)\.</strong>|>Table (\d)\. ([\w ]+)", html)
     assert [(figure or f"{table} {title}") for figure, table, title in numbers] == [
-        "1", "2", "1 The numbers behind the verdict", "2 Generation", "3", "4", "3 Zebra",
+        "1", "2", "1 The numbers behind this result", "2 Generation", "3", "4", "3 Zebra",
     ]  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_the_best_value_is_bold_and_rows_of_the_paper_only_are_counted(tmp_path,
         "–",
     ]
     assert re.findall(r"<td[^>]*><strong>(.*?)</strong>", html) == ["9.0"]
-    assert "1 row of the paper is not in this run. Score them:" in html
+    assert "1 of the paper's rows was not run. Score them:" in html
 
 
 def test_tables_that_the_run_does_not_make_have_their_command(tmp_path, config):
@@ -230,7 +230,7 @@ def test_the_example_is_the_answer_nearest_to_the_mean(answered, tmp_path) -> No
     assert [(kind.strip(), float(share), unescape(piece)) for kind, share, _, piece in shown] == [
         ("", 0.5, " The"), ("hallucinated", 0.5, WRITTEN), ("twice", 1, " Oslo"),
     ]  # fmt: skip
-    assert unescape(shown[2][2]) == "K=4, before: “Rome”"
+    assert unescape(shown[2][2]) == "K=4, rejected: “Rome”"
     assert WRITTEN not in html
     assert 'id="example"' in html
     assert "Table 1" not in html, "it is shown as text"

@@ -396,18 +396,18 @@ def test_endpoints_table_counts_shared_answers_once(config, tmp_path):
 
 
 def test_lost_rows_are_noticed(results, detections, config, tmp_path):
-    for rows, said in ((rows_of([detections])[:-1], "other tokens"), ([], "holds no verdicts; make it again")):
+    for rows, said in ((rows_of([detections])[:-1], "other tokens"), ([], "has no verdicts; make it again")):
         write(tmp_path / "short.parquet", "detections", rows)
         with pytest.raises(UserError, match=said):
             detection.load(tmp_path / "short.parquet")
     answers, scores = map(rows_of, results)
     fewer, judged = ([x for x in rows if (x["point"], x["document"]) != ("p2", "d3")] for rows in (answers, scores))
     for answered, scored, said in (
-        (answers, judged, "the scores of operating point p2 cover other documents than its answers"),
-        (rows_of(results[0][:1]), scores, "point p0 cover other documents"),
-        (fewer, judged, "operating point p2 answers other documents than the first"),
+        (answers, judged, "the scores and the answers of operating point p2 are about different documents"),
+        (rows_of(results[0][:1]), scores, "point p0 are about different documents"),
+        (fewer, judged, "operating point p2 has answers about other documents than the first"),
         ([row for row in answers if row["point"] != "p2"], scores, "operating point p2 has scores but no answers"),
-        ([], scores, "holds no answers; make it again"),
+        ([], scores, "has no answers; make it again"),
     ):
         with pytest.raises(UserError, match=said):
             generation.generation(inputs(*factories.saved(tmp_path, answered, scored)), config, "test")

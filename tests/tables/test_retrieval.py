@@ -350,7 +350,7 @@ def one_fact(folder: Path, reader: Prompts, lengths: dict[str, int] | None = Non
 
 
 def test_other_files_are_sentences(tmp_path, config, letters) -> None:
-    with pytest.raises(UserError, match=r"document d has 101 tokens, but was decoded as 90; decode it again"):
+    with pytest.raises(UserError, match=r"document d has 101 tokens, but had 90 when it was decoded; decode it again"):
         retrieval.facts(one_fact(tmp_path, letters, lengths={"d": 90}), letters, config)
     for start in (19, 21, -5, 500):
         made = one_fact(tmp_path, letters, evidence=[HOBBY | {"start": start, "end": start + 5}])
@@ -361,14 +361,14 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
     del before["evidence"]
     older = pa.schema([field for field in SCHEMAS["documents"] if field.name != "evidence"])
     write(made["test_documents"][0], "documents", [before], schema=older)
-    with pytest.raises(UserError, match=r"has no column evidence; it was made otherwise"):
+    with pytest.raises(UserError, match=r"has no column evidence, so another version made it"):
         retrieval.facts(made, letters, config)
     write(made["test_documents"][0], "documents", [document("e", TEXT, {"hobby": "Chess"})])
-    with pytest.raises(UserError, match=r"lacks document d, which has answers; make both again"):
+    with pytest.raises(UserError, match=r"has an answer about document d, which .* does not have; remove both files"):
         retrieval.facts(made, letters, config)
     write(made["test_scores"][0], "scores", [])
     with pytest.raises(UserError, match=r"scores\.parquet was made from other data"):
         retrieval.facts(made, letters, config)
     write(made["test_answers"][0], "answers", [])
-    with pytest.raises(UserError, match=r"holds no answers"):
+    with pytest.raises(UserError, match=r"has no answers"):
         retrieval.facts(made | {"test_scores": []}, letters, config)

@@ -85,10 +85,10 @@ def judged(name: str, point: str, prediction: str, cas: float | None = 1.0, **co
     [
         ([" rock", " Climb", "ing"], [1, 1, 1], []),
         ([" Golf"], [0], []),
-        ([" Golf", " club"], [None, 0], ["the labeller failed: 1 without a label"]),
+        ([" Golf", " club"], [None, 0], ["the labeller failed; tokens without a label: 1"]),
         ([" Golf"], [1], ["labelled correct, but not in the hobby: “Golf”"]),
-        ([" Rock", " climbing"], [0, 0], ["the hobby is the reference, but is not labelled correct throughout"]),
-        ([" Rock", " garden"], [1, 0], ["labels differ within the hobby"]),
+        ([" Rock", " climbing"], [0, 0], ["the hobby is right, but not all of its tokens are labelled correct"]),
+        ([" Rock", " garden"], [1, 0], ["the tokens of the hobby have different labels"]),
     ],
 )
 def test_labels_that_disagree_with_a_comparison_of_letters_are_doubted(value, given, doubts):
@@ -170,16 +170,21 @@ LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Go
     ("row", "old", "new", "said"),
     [
         (LABEL_ROW, "d0", "d7", "row 2: document 'd7', budget 1, step 6 is not in this run"),
-        (LABEL_ROW, "Golf", "Polo", "text ' Golf' in this run, not ' Polo'; the sheet was made for another run"),
+        (
+            LABEL_ROW,
+            "Golf",
+            "Polo",
+            "the sheet has the text ' Polo', but this run has ' Golf'; the sheet belongs to another run",
+        ),
         (LABEL_ROW, "0,eve", "3,eve", r"sheet.csv, row 2 has '3' in column human .*less than or equal to 2"),
         (LABEL_ROW, "train", "dev", "has 'dev' in column split .*'train', 'validation' or 'test'"),
         (LABEL_ROW, "eve", " ", "row 2 has ' ' in column annotator"),
         (LABEL_ROW, "human", "person", "no column human; it needs split, document"),
-        (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides again what row 2 decided"),
-        (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has not as many cells"),
-        (LABEL_ROW, "eve", '"eve', r"is no CSV file .*; export it from the review page again"),
+        (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 repeats the decision of row 2"),
+        (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has more or fewer cells than the header"),
+        (LABEL_ROW, "eve", '"eve', r"is not a CSV file .*; export it from the review page again"),
         (SCORE_ROW, "p1", "p9", "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),
-        (SCORE_ROW, "Golf", "Polo", "has the prediction 'Golf' in this run, not 'Polo'"),
+        (SCORE_ROW, "Golf", "Polo", "the sheet has the prediction 'Polo', but this run has 'Golf'"),
         (SCORE_ROW, "0.7", "1.1", "has '1.1' in column human .*less than or equal to 1"),
     ],
 )
@@ -340,7 +345,7 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.open(page)
     assert chromium.text("#progress") == "1 of 2 answers reviewed"
     chromium.press("e")
-    assert "Write your name first" in chromium.text("#said")
+    assert "Enter your name first" in chromium.text("#said")
     chromium.press(*"<b>", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
     assert "'=HYPERLINK" in path.read_text()
@@ -374,7 +379,7 @@ def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.press("3", "ArrowRight", "ArrowRight", "ArrowLeft")
     assert chromium.text("#progress") == "2 of 2 questions reviewed"
     chromium.press("ArrowUp", "ArrowLeft", "1")
-    assert "Press 1 again for 1.0, the point for 0.1" in chromium.text("#said")
+    assert "Press 1 again for 1.0, or . for 0.1" in chromium.text("#said")
     chromium.press("ArrowDown", "ArrowUp")  # another key takes it back
     chromium.open(page)
     assert chromium.text("#progress") == "2 of 2 questions reviewed"

@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         study.human(files, CONFIG)
     files = inputs(tmp_path, scored("d1", {"hobby": ("Golf", 0.0, 0.0)}))
     write(tmp_path / "documents.parquet", "documents", [document("d7")])
-    with pytest.raises(UserError, match="document 'd1' has scores but is not in the documents file"):
+    with pytest.raises(UserError, match="document 'd1' has scores, but the documents file does not have it"):
         study.cas_cases(files, CONFIG)
 
 

@@ -49,7 +49,9 @@ def test_a_replaced_token_is_labelled_as_the_end_of_the_answer(step: int, tried:
     assert (row["replaced"], row["source"] == "failed") == (tried != PIECES[step], label is None)
     requests = [item["answers"][0]["request"] for item in labeller.used]
     assert len(requests) == len(set(requests)), "what is asked twice is counted once"
-    with pytest.raises(UserError, match=r"operating point utaca-K4-sub2 has 11 tokens, its answer 12; decode it again"):
+    with pytest.raises(
+        UserError, match=r"operating point utaca-K4-sub2 has 11 tokens, but its answer has 12; decode it again"
+    ):
         label_traces([answer], traces[1:], [DOCUMENT], decode, labeller)
-    with pytest.raises(UserError, match="document 'd0' has answers but is not in the documents file"):
+    with pytest.raises(UserError, match="document 'd0' has answers, but the documents file does not have it"):
         label_traces([answer], traces, [], decode, labeller)

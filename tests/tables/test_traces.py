@@ -193,11 +193,11 @@ def test_values_are_judged_and_decisions_labelled(tmp_path, config):
 
 def test_other_tokens_than_those_decoded_are_refused(tmp_path, config):
     args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
-    with pytest.raises(UserError, match="has 91 tokens, but was decoded as 46"):
+    with pytest.raises(UserError, match="has 91 tokens, but had 46 when it was decoded"):
         page(**args | {"encode": lambda text: TokenizedText([(0, 1)] * 91, str)}, config=config)
-    with pytest.raises(UserError, match="'d0' has answers but is not in the documents file"):
+    with pytest.raises(UserError, match="'d0' has answers, but the documents file does not have it"):
         page(**args | {"documents": []}, config=config)
-    with pytest.raises(UserError, match=r"answers\.parquet holds no answers; make it again"):
+    with pytest.raises(UserError, match=r"answers\.parquet has no answers; make it again"):
         page(**files(tmp_path, [], []), config=config)
 
 
@@ -268,7 +268,7 @@ def test_tokens_points_and_blocks_by_keyboard_and_mouse(chromium, tmp_path, conf
     # the answer with a detector stands first
     chromium.press("ArrowDown")
     assert here(chromium) == ("hobby", "token 2 of 4, InfLLM K=3")
-    assert "no detector here" in chromium.text("#panel")
+    assert "no detector; the second-best token" in chromium.text("#panel")
     chromium.press("End", "ArrowUp", "ArrowUp", "ArrowRight")
     assert here(chromium) == ("Chess", "token 4 of 4, UT-ACA K_max=5, Sub.2")
     chromium.press("R")
@@ -380,10 +380,10 @@ def test_an_address_leads_to_its_token(chromium, tmp_path, config, width):
 def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config):
     path = long_page(tmp_path, config)
     for address, said, person in (
-        ("#%E0%A4%A", "The address #%E0%A4%A is malformed", ""),
+        ("#%E0%A4%A", "The address #%E0%A4%A is not valid", ""),
         ("#d9/p5/1", "There is no document “d9” on this page", ""),
-        ("#d0/p9/1", "d0 has no answer of a point “p9”", "Ada"),
-        ("#d0/p5/9999", "The answer has 904 tokens, counted from 0; there is no token 9999", "Ada"),
+        ("#d0/p9/1", "d0 has no answer of point “p9”", "Ada"),
+        ("#d0/p5/9999", "There is no token 9999: the answer has 904 tokens, counted from 0", "Ada"),
         ("#d0/p5/x", "“x” is not the number of a token", "Ada"),
     ):
         open_page(chromium, path, address)
@@ -404,10 +404,10 @@ def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config
     assert chromium.run(marked % "miss") == [1, 800]
     assert chromium.run(marked % "alarm") == [2]
     assert "2 misses · 1 false alarm" in chromium.text("#lane-1 .sums")
-    assert "a false alarm" in chromium.text("#legend")
+    assert "\u25cb false alarm" in chromium.text("#legend")
     chromium.press("m")
     assert here(chromium)[0] == "hobby"
-    assert "Missed: the detector let it pass, the labeller calls it hallucinated: because 1" in chromium.text("#chosen")
+    assert "Missed: the detector accepted it; label: hallucinated. Reason: because 1" in chromium.text("#chosen")
     chromium.press("m")
     assert here(chromium)[0] == "filler796"
     assert seen(chromium)

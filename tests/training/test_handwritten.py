@@ -62,12 +62,12 @@ def a_row(**keys: Any) -> str:
         (a_row()[:30], "line 1, is not JSON"),
         ("[1]", "line 1, is not a JSON object"),
         ("", "has no biographies"),
-        (a_row() + "\n\n" + a_row(id=7), "line 3, has a fault at id: Input should be a valid string"),
-        (a_row() + "\n" + a_row(), "line 2, has the id 'x1', as a row before"),
-        (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', which its text has not"),
-        (a_row(facts=[FACT | {"value": " "}]), "line 1, has a fault at facts.0.value"),
+        (a_row() + "\n\n" + a_row(id=7), "line 3, has an error at id: Input should be a valid string"),
+        (a_row() + "\n" + a_row(), "line 2, has the same id 'x1' as an earlier row"),
+        (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', but its text does not contain it"),
+        (a_row(facts=[FACT | {"value": " "}]), "line 1, has an error at facts.0.value"),
         (a_row(absent=["birth place"]), "line 1, has the attribute 'birth place' twice"),
-        (a_row(facts=[]), "states no fact to ask for in the biography 'x1'"),
+        (a_row(facts=[]), "the biography 'x1' states no fact to ask for"),
         (b"\xff\xfe[", "is not UTF-8 text"),
         (None, "cannot be read"),
     ],
@@ -116,9 +116,9 @@ def test_each_stands_alone_and_is_asked_what_it_states_or_lacks(rows: list[dict]
     names = [fact["attribute"] for fact in rows[0]["facts"]]
     assert together[0].question == question(names, rows[0]["person"], "instruct")
     assert Biographies().longest(together[0].references) == 48 * len(names)
-    with pytest.raises(UserError, match="has 66 biographies, and the set's examples=67"):
+    with pytest.raises(UserError, match="has 66 biographies, but the set has examples=67"):
         asked(prompts, examples=67)
-    with pytest.raises(UserError, match="evidence names 'partial'"):
+    with pytest.raises(UserError, match="evidence has 'partial'"):
         asked(prompts, evidence=["partial"])
 
 

@@ -57,7 +57,7 @@ def test_the_reader_and_the_classifier_are_trained_by_their_rules(tmp_path: Path
         ({"tiny": {"hidden_size": "190"}}, "tiny.hidden_size is 190 but must be a multiple of twice tiny.heads"),
         ({"tiny": {"layer": 6}}, "unknown config key tiny.layer; did you mean tiny.layers?"),
         ({"share": 2}, "share is 2 but must be a number"),
-        ({"corpus": 2020}, "corpus must be a text"),
+        ({"corpus": 2020}, "corpus must be text"),
     ],
     ids=str,
 )

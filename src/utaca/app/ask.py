@@ -129,7 +129,7 @@ def _save_page(page: Path, html: str) -> None:
     try:
         page.write_text(html, encoding="ascii")
     except OSError as error:
-        raise UserError(f"{page} cannot be written to ({error.strerror}); give another --save") from error
+        raise UserError(f"{page} cannot be written ({error.strerror}); give another path with --save") from error
     tell(f"Token by token: {page}")
 
 
@@ -161,16 +161,12 @@ def _check_page(page: Path) -> None:
     try:
         import utaca.reporting.traces  # noqa: F401
     except ImportError as error:
-        raise UserError(
-            f"--save needs {error.name}, of the extra 'pipeline'; run: pip install 'utaca[pipeline]'"
-        ) from error
+        raise UserError(f"--save needs the package {error.name}; run: pip install 'utaca[pipeline]'") from error
     folder = page.absolute().parent
     if page.is_dir():
-        raise UserError(f"--save {page} is a folder; name a file in it, as trace.html")
+        raise UserError(f"--save {page} is a folder; name a file in it, such as {page / 'trace.html'}")
     if not folder.is_dir():
-        raise UserError(
-            f"--save {page} is no file in a folder that exists: there is no folder {folder}; make it, or save elsewhere"
-        )
+        raise UserError(f"--save {page}: there is no folder {folder}; make the folder, or save the page elsewhere")
 
 
 def page_of(names: str, question: str, text: str, reader: Reader, generation: Generation, choice: Choice) -> str:

@@ -71,7 +71,7 @@ def choose(
     options: dict[str, Any] = {"budget": k_max, "max_new_tokens": _at_least_one("max_new_tokens", longest)}
     options["drafts"] = DRAFTS if drafts is None else whole("drafts", drafts)
     if not isinstance(policy, str | None):
-        raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
+        raise UserError(f"policy must be a string such as sub.8 or set.2, not {policy!r}")
     if policy is not None:
         parse(policy)  # raises UserError for an invalid policy
     note = ""
@@ -81,8 +81,8 @@ def choose(
         setting = TriggerSetting("detector", default)
     elif policy:
         raise UserError(
-            f"no detector ships for reader {settings.name}, so that policy needs a trigger too: the path of a "
-            "detector, margin, agreement or every.N"
+            f"no detector ships for reader {settings.name}, so a policy also needs a trigger: margin, agreement, "
+            "every.N, or the path of a detector"
         )
     else:
         setting = NEVER
@@ -114,7 +114,9 @@ def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
         return None
     setting = _parsed(name)
     if setting.kind != "detector":
-        raise UserError(f"{name} is a trigger without a detector; name one that ships, or give a detector's file")
+        raise UserError(
+            f"{name} is a trigger without a detector; give the name of a detector that ships, or the path of a detector"
+        )
     return triggered(reader, setting, reader.settings.budget).detector
 
 
@@ -128,7 +130,7 @@ def _preferred(reader: Reader) -> str:
 def _parsed(text: object) -> TriggerSetting:
     """Parse a trigger that a user wrote; raises :class:`UserError` if it is not a trigger."""
     if not isinstance(text, str):
-        raise UserError(f"trigger must be a text, as margin, not {text!r}")
+        raise UserError(f"trigger must be a string such as margin, not {text!r}")
     try:
         return parse_trigger(text)
     except ValueError as error:
@@ -141,7 +143,10 @@ def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
     Raises :class:`UserError` if the setting names no detector, one that does not suit the reader, or too many blocks.
     """
     if setting.kind == "agreement" and setting.value is not None and setting.value >= k_max:
-        raise UserError(f"trigger {setting} tries {setting.value} blocks, but must try fewer than the budget, {k_max}")
+        raise UserError(
+            f"trigger {setting}: the second pass has {setting.value} blocks, but must have fewer than the budget, "
+            f"{k_max}"
+        )
     if setting.kind == "margin" and setting.value is None:
         setting = replace(setting, value=reader.settings.margin)
     if setting.kind != "detector":
@@ -155,10 +160,10 @@ def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
         return trigger_of(setting, detector)
     known = [*shipped, "margin", "agreement", "every.N", "never"]
     similar = get_close_matches(name, known, n=1)
-    hint = f"did you mean {similar[0]}? Choose" if similar else "choose"
+    hint = f"did you mean {similar[0]}? Otherwise " if similar else ""
     raise UserError(
-        f"there is no trigger {name!r} for reader {reader.settings.name}; {hint} among {', '.join(known)}, or give the "
-        "path of a detector's file, model.safetensors"
+        f"there is no trigger {name!r} for reader {reader.settings.name}; {hint}choose one of {', '.join(known)}, or "
+        "give the path of a detector (.../model.safetensors)"
     )
 
 

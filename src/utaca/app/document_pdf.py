@@ -47,7 +47,7 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
         try:
             pdf = PdfReader(io.BytesIO(content))
             if pdf.is_encrypted and not pdf.decrypt(""):
-                raise UserError(f"document {name} is locked by a password; save it without one")
+                raise UserError(f"document {name} is locked by a password; save it without a password")
             reading = _Reading(pdf, warnings)
             texts = [reading.page(number, page) for number, page in enumerate(pdf.pages, 1)]
             if len(reading.failed) == len(texts) > 0:
@@ -60,10 +60,13 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             raise
         except DependencyError as error:
             raise UserError(
-                f"document {name} is encrypted with AES, which needs cryptography; run: pip install cryptography"
+                f"document {name} is encrypted with AES; to read it, install the package cryptography: pip install "
+                "cryptography"
             ) from error
         except Exception as error:  # pypdf raises errors of every class for damaged files
-            raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it again") from error
+            raise UserError(
+                f"document {name} is a PDF that cannot be read ({cause(error)}); export it as PDF again"
+            ) from error
     return "\n\n".join(text for text in texts if text.strip()), left_out
 
 

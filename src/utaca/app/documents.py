@@ -22,7 +22,7 @@ _PAGE = re.compile(r"\s*(<\?xml\b[^>]*>)?\s*(?>(?:<!--.*?-->\s*)*)<(?:!doctype\s
 # Encodings by the byte order mark at the beginning of a file.
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _OTHERS = {
-    "a text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
+    "text in ISO-2022-JP": re.compile(r"[^\x1b]*\x1b\$[@B]"),
     "an RTF file": re.compile(r"\s*\{\\rtf"),
     "a PostScript file": re.compile(r"%!PS"),
     "a web archive or a mail": re.compile(
@@ -47,7 +47,7 @@ def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str
     Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
     """
     if list(map(str, paths)).count(STDIN) > 1:
-        raise UserError("standard input is read once; give --document - once")
+        raise UserError("standard input can be read only once; give --document - only once")
     texts = []
     for path in map(str, paths):
         name = "standard input" if path == STDIN else _on_a_line(path)
@@ -91,7 +91,7 @@ def _pages() -> ModuleType:
     try:
         from utaca.app import document_html
     except ImportError as error:
-        raise UserError(f"a web page is read with {error.name}; run: pip install {error.name}") from error
+        raise UserError(f"reading a web page needs the package {error.name}; run: pip install {error.name}") from error
     return document_html
 
 
@@ -111,11 +111,11 @@ def _text_of(content: bytes, path: str, name: str, left_out: list[str]) -> str:
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another"
+        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another document"
         # What the advice does not say already.
         phrases = [phrase for phrase in left_out if "OCR" not in phrase]
         why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
-        raise UserError(f"document {name} holds no text{why}; {advice}")
+        raise UserError(f"document {name} has no text{why}; {advice}")
     # The first line keeps its indentation.
     return re.sub(r"\A(?:[^\S\n]*\n)+", "", text.rstrip())
 
@@ -138,9 +138,11 @@ def _bytes(path: str, name: str) -> bytes:
         advice = "download it first" if "://" in path else "check its path"
         raise UserError(f"document {name} does not exist; {advice}") from error
     except OSError as error:
-        raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
+        raise UserError(
+            f"document {name} cannot be read ({error.strerror}); check the file and its permissions"
+        ) from error
     except ValueError as error:  # a zero byte
-        raise UserError(f"document {name} has no name that a file can have; check its path") from error
+        raise UserError(f"document {name} is not a valid file name; check the path") from error
 
 
 def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:
@@ -189,7 +191,7 @@ def _decoded(content: bytes, name: str, encoding: str) -> str:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
         raise UserError(
-            f"document {name} is neither PDF nor text in {encoding.upper().removesuffix('-SIG')}; save it as UTF-8 "
+            f"document {name} is neither a PDF nor text in {encoding.upper().removesuffix('-SIG')}; save it as UTF-8 "
             "text, HTML or PDF"
         ) from error
     return _checked(text, name)
@@ -208,11 +210,13 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
     Raises :class:`UserError` if so many are not that the declaration must be wrong.
     """
     if encoding == "replacement":  # the standard's name for encodings that are unsafe to read
-        raise UserError(f"document {name} declares an encoding that browsers do not read; save it as UTF-8")
+        raise UserError(f"document {name} declares an encoding that browsers do not support; save it as UTF-8")
     text, replaced = _pages().decoded(content, encoding)
     n_beyond_ascii = sum(character > "\x7f" for character in text)
     if replaced > max(_FEW, n_beyond_ascii / 2):
-        raise UserError(f"document {name} is not in {encoding.upper()}, which it declares; save it as UTF-8")
+        raise UserError(
+            f"document {name} declares the encoding {encoding.upper()} but is not in that encoding; save it as UTF-8"
+        )
     if replaced:
         left_out.append(f"characters that are not in {encoding.upper()} replaced: {replaced:,}")
     return _checked(text, name)
@@ -225,7 +229,9 @@ def _of_pdf(content: bytes, name: str, left_out: list[str]) -> str:
 
         from utaca.app import document_pdf
     except ImportError as error:
-        raise UserError(f"document {name} is a PDF, which pypdf reads; run: pip install pypdf") from error
+        raise UserError(
+            f"document {name} is a PDF; to read it, install the package pypdf: pip install pypdf"
+        ) from error
     text, phrases = document_pdf.read(content, name)
     left_out += phrases
     return text

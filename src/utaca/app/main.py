@@ -246,13 +246,16 @@ def score(
     words = words or []
     if csv is not None:
         if words or document:
-            raise UserError("--csv names documents, questions and answers in its rows; leave out the others")
+            raise UserError(
+                "with --csv, documents, questions and answers are in the CSV file; leave out --document, the question "
+                "and the answer"
+            )
         scoring.score_rows(wanted, csv, out)
         return
     if out is not None:
-        raise UserError("--out is for the rows of --csv; the scores of one answer go to standard output")
+        raise UserError("--out is only for --csv; without --csv, the scores go to standard output")
     if len(words) != 2 or not document:
-        raise UserError("give --document FILE, and a question and an answer in quotes, or give --csv FILE")
+        raise UserError("give --document FILE, a question and an answer (both in quotes), or give --csv FILE")
     scoring.score(wanted, document, *words)
 
 
@@ -293,14 +296,14 @@ def serve(
         from utaca.app.serving import server
         from utaca.app.serving.protocol import ServerSettings
     except ModuleNotFoundError as error:
-        raise UserError(f"utaca serve needs {error.name}; install it: pip install 'utaca[serve]'") from None
+        raise UserError(f"utaca serve needs the package {error.name}; run: pip install 'utaca[serve]'") from None
     import utaca
     from utaca.listening import bound
 
     room = None if memory is None else bytes_of(memory)
     key = os.environ.get("UTACA_API_KEY")
     if key == "":
-        raise UserError("UTACA_API_KEY is set but empty, so clients would need no key; unset it, or set it to a key")
+        raise UserError("UTACA_API_KEY is set but empty; unset it to serve without a key, or set it to a key")
     server.check_key(key or "")
     # Before the weights are loaded, which may take minutes.
     sockets = bound(host, port)
@@ -419,7 +422,7 @@ def tables(
     from utaca.runs import config_files as configfiles
 
     if not Path("Snakefile").is_file():
-        raise UserError("utaca tables runs the workflow of a checkout; change to the folder that holds its Snakefile")
+        raise UserError("utaca tables needs a checkout of utaca; change to the folder with the Snakefile")
     given = words or []
     sets_cores = any(re.match(r"-[cj]|--(cores|jobs|profile|workflow-profile)\b", word) for word in given)
     cores = [] if sets_cores else ["--cores", "all"]
@@ -515,7 +518,7 @@ def prune_answers(
     from utaca.endpoints import listing
 
     if model is None and before is None:
-        raise UserError("say what to prune: --model NAME, --before DATE, or both")
+        raise UserError("nothing says which answers to prune; give --model NAME, --before DATE, or both")
     moment = before and listing.moment(before)
     with listing.opened(store) as answers:
         number = answers.prune(model=model, before=moment, dry_run=dry_run)

@@ -96,7 +96,7 @@ def score_rows(wanted: Wanted, path: Path, out: Path | None) -> None:
     loaded, if the file or a document cannot be read.
     """
     if out is not None and (wanted.json_lines or not out.absolute().parent.is_dir() or out.is_dir()):
-        raise UserError(f"--out {out} must be a file in a folder that exists, and is not for --json; leave one out")
+        raise UserError(f"--out {out} must be a file in a folder that exists; with --json, leave --out out")
     rows = _rows(path)
     texts = [_text(path, number, row["document"]) for number, row in enumerate(rows, start=2)]
     scorer = _Scorer(wanted)
@@ -129,18 +129,22 @@ def _rows(path: Path) -> list[dict[str, str]]:
             table = csv.DictReader(file, strict=True)
             missing = [name for name in COLUMNS if name not in (table.fieldnames or [])]
             if missing:
-                raise UserError(f"{path} has no column {missing[0]}; give it {columns}, separated by commas")
+                raise UserError(
+                    f"{path} has no column {missing[0]}; it needs the columns {columns}, separated by commas"
+                )
             rows = list(table)
     except OSError as error:
-        raise UserError(f"--csv {path} cannot be read ({error.strerror}); name a file with {columns}") from error
+        raise UserError(
+            f"--csv {path} cannot be read ({error.strerror}); name a CSV file with the columns {columns}"
+        ) from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no CSV file in UTF-8 ({error}); export it again") from error
+        raise UserError(f"{path} is not a CSV file in UTF-8 ({error}); export it again") from error
     if not rows:
-        raise UserError(f"{path} has no rows; give it one for each answer")
+        raise UserError(f"{path} has no rows; add one row for each answer")
     # The header is row 1, as in a spreadsheet.
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
-            raise UserError(f"{path}, row {number}, has not as many cells as the header; correct it")
+            raise UserError(f"{path}, row {number}, has more or fewer cells than the header; correct the row")
         empty = [name for name in COLUMNS if not row[name].strip()]
         if empty:
             raise UserError(f"{path}, row {number}, has no {empty[0]}; fill it in, or leave out the row")
@@ -153,7 +157,7 @@ def _text(path: Path, number: int, cell: str) -> str:
     if os.path.isfile(file):
         return documents.read([file])
     if _PATH.fullmatch(cell):
-        raise UserError(f"{path}, row {number}, names the document {cell}, but there is no file {file}; correct it")
+        raise UserError(f"{path}, row {number}: there is no document {file}; correct the cell {cell!r}")
     return cell
 
 
@@ -168,7 +172,7 @@ def _written(out: Path | None) -> Iterator[TextIO]:
         with out.open("w", encoding="utf-8", newline="") as file:
             yield file
     except OSError as error:
-        raise UserError(f"{out} cannot be written to ({error.strerror}); give another --out") from error
+        raise UserError(f"{out} cannot be written ({error.strerror}); give another path with --out") from error
 
 
 def _totals(scores: AnswerScores) -> dict[str, Any]:

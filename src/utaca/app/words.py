@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 WHY = (
-    "Each token of the answer is first generated from a few blocks of the document. A trigger decides whether to trust "
-    "it. If not, the token is thrown away and generated again from more blocks."
+    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to "
+    "keep such a token. If it doubts the token, the token is thrown away and generated again from as many blocks as "
+    "the budget allows."
 )
 """What a trigger is."""
 
@@ -13,13 +14,14 @@ WHY = (
 class TriggerWords:
     """A trigger's ``name`` and what it does; the label of its ``number``, if it may have one, and a usual number.
 
-    A trigger whose number is usually left out has "" for ``usual``.
+    A trigger whose number is usually left out has "" for ``usual``, and ``without`` says what leaving it out means.
     """
 
     name: str
     does: str
     number: str = ""
     usual: str = ""
+    without: str = ""
 
     @property
     def example(self) -> str:
@@ -28,19 +30,24 @@ class TriggerWords:
 
 
 TRIGGERS = (
-    TriggerWords("margin", "Doubts a token if the second best token is nearly as likely.", "Least lead, in logits"),
+    TriggerWords(
+        "margin",
+        "Doubts a token if the model's second choice is nearly as likely.",
+        "Smallest difference that is trusted, in logits",
+        without="Leave this empty to use the model's default.",
+    ),
     TriggerWords(
         "agreement",
-        "Doubts a token that would be another one under the full budget. It computes both for every token, so it saves "
-        "no work: a yardstick.",
-        "Blocks to compare with the full budget",
+        "Doubts a token if a second pass, with another number of blocks, chooses a different one.",
+        "Blocks of the second pass, fewer than the budget",
+        without="Leave this empty to use the full budget in the second pass. That saves no work; it is a yardstick.",
     ),
-    TriggerWords("every", "Doubts one token in so many, whatever the model says.", "One token in so many", "4"),
-    TriggerWords("never", "Doubts no token: the budget stays the same, as in InfLLM."),
+    TriggerWords("every", "Doubts every Nth token, whatever the model says.", "N", "4"),
+    TriggerWords("never", "Doubts no token. The budget stays the same, as in InfLLM."),
 )
 """The triggers that any reader has."""
 
 
 def detector(name: str) -> TriggerWords:
     """The words for a shipped detector."""
-    return TriggerWords(name, "A detector: a small network, trained for this reader, that judges each token.")
+    return TriggerWords(name, "Asks a detector: a small network that was trained for this model and checks each token.")

@@ -60,8 +60,8 @@ class Filler:
             correction = n_found - n_narrative - sum(map(self._size, fillers))
         first = biographies[0]
         raise UserError(
-            f"no simple sentences bring the document of biography {first['id']} to {n_tokens} tokens within 1 %; "
-            f"raise scale.{first['split']}.tokens"
+            f"the document of biography {first['id']} cannot be filled with simple sentences to {n_tokens} tokens "
+            f"within 1 %; raise scale.{first['split']}.tokens"
         )
 
     def _fillers(self, needed: int, slack: int, rng: random.Random) -> list[str]:

@@ -39,13 +39,13 @@ def biographies(path: str | Path) -> list[Biography]:
         row = checked(Biography, record, where, MEND)
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
-                raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {MEND}")
+                raise UserError(f"{where} has the value {fact['value']!r}, but its text does not contain it; {MEND}")
         attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:
             raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {MEND}")
         if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
-            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
+            raise UserError(f"{where} has the same id {row['id']!r} as an earlier row; {MEND}")
     if not rows:
         raise UserError(f"{path} has no biographies; {MEND}")
     return list(rows.values())
@@ -59,10 +59,10 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
     """
     rows = biographies(path)
     if len(rows) < count:
-        raise UserError(f"{path} has {len(rows)} biographies, and {count} are asked for; ask for fewer")
+        raise UserError(f"{path} has {len(rows)} biographies, but {count} are asked for; ask for fewer")
     for row in rows[:count]:
         if not row["facts"]:
-            raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
+            raise UserError(f"{path}: the biography {row['id']!r} states no fact to ask for; {MEND}")
         asked = row["facts"][: FACTS["test"]]
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in asked]
         yield {

@@ -50,7 +50,7 @@ class Padder:
             if unseen:
                 self._articles.append((article["title"], unseen))
         if not self._articles:
-            raise UserError(f"corpus {corpus!r} has no usable paragraph to pad documents with; choose another corpus")
+            raise UserError(f"corpus {corpus!r} has no usable paragraph to fill documents with; choose another corpus")
         self._count = count
         self._corpus = corpus
         # Tokens of a paragraph, with the separator after it.
@@ -95,7 +95,7 @@ class Padder:
                 return row
             surplus = row["n_tokens"] - n_biography - n_padding
         document = f"the document of biography {biography['id']} to {n_tokens} tokens"
-        raise UserError(f"no cut brings {document} within 1 %; raise {key}")
+        raise UserError(f"{document} cannot be filled within 1 %; raise {key}")
 
     def _row(self, biography: Mapping[str, Any], pieces: Sequence[_Piece]) -> dict[str, Any]:
         """The row of the document that consists of these pieces."""

@@ -155,7 +155,9 @@ def custom_generate(
     Raises :class:`UserError` for numbers that make no sense; a call raises it for what is not supported.
     """
     if not isinstance(memory, MemorySettings | None):
-        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
+        raise UserError(
+            f"memory must be a utaca.MemorySettings such as utaca.MemorySettings(n_local=256), not {memory!r}"
+        )
     if whole("documents", documents) < 1:
         raise UserError(f"documents must be at least 1, not {documents}")
     options = {"policy": policy, "trigger": trigger, "drafts": drafts}
@@ -318,7 +320,7 @@ def _check(config: GenerationConfig, model_kwargs: dict[str, Any], synced_gpus: 
     mode = config.get_generation_mode(_of_generate("assistant_model"))
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         words = mode.value.replace("_", " ")
-        raise UserError(f"utaca decodes greedily or by sampling, and {words} was asked for; leave its arguments out")
+        raise UserError(f"utaca generates greedily or by sampling, not by {words}; leave out the arguments for {words}")
     cache = model_kwargs.get("past_key_values")
     if getattr(cache, "_is_user_defined", False) or config.cache_implementation is not None:
         raise UserError(
@@ -332,7 +334,9 @@ def _check(config: GenerationConfig, model_kwargs: dict[str, Any], synced_gpus: 
             "and output_hidden_states"
         )
     if config.guidance_scale not in (None, 1):
-        raise UserError("guidance_scale needs passes of the whole prompt, which block memory avoids; leave it out")
+        raise UserError(
+            "guidance_scale needs passes over the whole prompt, which block memory avoids; leave guidance_scale out"
+        )
     if synced_gpus:
         raise UserError("utaca decodes on one device; leave out synced_gpus, and load the model onto one GPU")
 
@@ -349,8 +353,8 @@ def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         hidden = int((~seen).sum())
         if not seen[hidden:].all():
             raise UserError(
-                "the attention_mask, given or made from pad_token_id, hides tokens behind a prompt's beginning; give "
-                "one, and pad on the left, as tokenizer.padding_side='left' does"
+                "the attention_mask (given, or made from pad_token_id) hides tokens after the beginning of a prompt; "
+                "pad the prompts on the left (tokenizer.padding_side='left')"
             )
         prompts.append(ids[hidden:])
     return prompts
@@ -359,9 +363,11 @@ def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[Tensor]:
 def _document_end(length: int, document_tokens: int | None, question_tokens: int | None) -> int:
     """Number of tokens of a prompt's document; ``length`` is the prompt's. Both parts have one token at least."""
     if document_tokens is not None and question_tokens is not None:
-        raise UserError("document_tokens and question_tokens say the same twice; give one of them")
+        raise UserError("document_tokens and question_tokens both say where the question begins; give only one of them")
     if length < 2:
-        raise UserError("a prompt is a document and a question, so it needs two tokens at least; give a longer one")
+        raise UserError(
+            "a prompt needs at least two tokens, one for the document and one for the question; give a longer prompt"
+        )
     if document_tokens is None and question_tokens is None:
         return max(1, length - QUESTION_TOKENS)
     name = "question_tokens" if document_tokens is None else "document_tokens"

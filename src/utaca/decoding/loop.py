@@ -59,7 +59,7 @@ def generate_together(decodings: Sequence[Decoding]) -> list[Generation]:
     which answers are decoded together.
     """
     if not (isinstance(decodings, Sequence) and decodings and all(isinstance(each, Decoding) for each in decodings)):
-        raise UserError("several questions are a list of utaca.Decoding(memory, question, budget); give one at least")
+        raise UserError("there is no question; give a list with at least one utaca.Decoding(memory, question, budget)")
     batch = Batch()
     answers = [batch.add(decoding) for decoding in decodings]
     while batch:
@@ -100,7 +100,9 @@ class Batch:
         Raises :class:`UserError` if the answers under way have another reader.
         """
         if any(answer.decoding.reading.reader is not decoding.reading.reader for answer in self.answers):
-            raise UserError("answers of several readers cannot share passes; decode those of each reader by themselves")
+            raise UserError(
+                "answers of different readers cannot share passes; generate the answers of each reader separately"
+            )
         answer = OpenAnswer(decoding)
         answer.advance()
         if answer.error:
@@ -319,5 +321,7 @@ def _checked(source: Policy | Trigger, budget: int, least: int, most: int) -> in
     """``budget`` of a policy or trigger; raises :class:`UserError` unless it is whole, from ``least`` to ``most``."""
     if not isinstance(budget, Integral) or not least <= budget <= most:
         kind = "policy" if isinstance(source, Policy) else "trigger"
-        raise UserError(f"{kind} {source} gave budget {budget!r}, but it must be a whole number from {least} to {most}")
+        raise UserError(
+            f"{kind} {source} returned the budget {budget!r}, but it must be a whole number from {least} to {most}"
+        )
     return int(budget)

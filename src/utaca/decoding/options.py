@@ -75,7 +75,7 @@ class Sampling(Choosing):
 
     def __post_init__(self) -> None:
         if not all(isinstance(number, int | float) for number in (self.temperature, self.top_p)):
-            raise UserError("sampling: temperature and top_p must be numbers, as in utaca.Sampling(0.7, top_p=0.9)")
+            raise UserError("sampling: temperature and top_p must be numbers, such as utaca.Sampling(0.7, top_p=0.9)")
         if not -(2**63) <= whole("sampling: seed", self.seed) < 2**64:
             raise UserError("sampling: seed must be at least -2**63 and below 2**64; give a smaller one")
         if not self.temperature > 0:
@@ -153,20 +153,20 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if not hasattr(self.reading, "begin"):
-            raise UserError("a question is asked of a document that was read, as memory = utaca.prefill(reader, text)")
+            raise UserError("the first argument must be a document that was read, such as utaca.prefill(reader, text)")
         for name, kind, example in (
-            ("question", str | tuple, "a text"),
-            ("prefix", str, "a text"),
-            ("policy", Policy | None, "a utaca.Policy, as utaca.Sub(16)"),
-            ("trigger", Trigger | None, "a utaca.Trigger, as utaca.Detected(detector)"),
-            ("sampling", Choosing | None, "a utaca.Sampling, as utaca.Sampling(0.7)"),
+            ("question", str | tuple, "a string"),
+            ("prefix", str, "a string"),
+            ("policy", Policy | None, "a utaca.Policy such as utaca.Sub(16)"),
+            ("trigger", Trigger | None, "a utaca.Trigger such as utaca.Detected(detector)"),
+            ("sampling", Choosing | None, "a utaca.Sampling such as utaca.Sampling(0.7)"),
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
         for name in ("max_new_tokens", "most_sentences", "expanded", "drafts", "draft_budget"):
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
-            raise UserError("decoding from block memory needs a budget, in blocks; give one, as in budget=32")
+            raise UserError("block memory needs a budget in blocks; give one, such as budget=32")
         budgets = self.budgets
         adaptive = self.policy is not None
         if (self.budget is not None and min(budgets, default=0) < 1) or self.max_new_tokens < 1:
@@ -174,25 +174,32 @@ class Decoding:
         if min(self.most_sentences, self.expanded, self.drafts, self.draft_budget) < 0:
             raise UserError("most_sentences, expanded, drafts and draft_budget must be at least 0")
         if self.drafts and not self.reading.chains:
-            raise UserError("this method decodes one token a pass: drafts are for block memory; set drafts=0 here")
+            raise UserError("this method generates one token per pass, and drafts need block memory; set drafts=0")
         if self.draft_budget and not self.drafts:
-            raise UserError("draft_budget says how drafts are guessed, but there are none: set drafts too, as drafts=7")
+            raise UserError(
+                "draft_budget is set, but there are no drafts; also set drafts, for example to 7, or set draft_budget=0"
+            )
         if self.draft_budget and adaptive:
-            raise UserError("draft_budget is for fixed budgets; an adaptive answer's drafts are looked up: set it to 0")
+            raise UserError("draft_budget is only for fixed budgets; set it to 0 for adaptive decoding")
         if self.draft_budget >= min(budgets) and self.draft_budget:
-            raise UserError(f"draft_budget is {self.draft_budget} but must be below the budget, {min(budgets)}")
+            raise UserError(f"draft_budget is {self.draft_budget}, but must be less than the budget, {min(budgets)}")
         if adaptive != (self.trigger is not None):
             raise UserError(
-                "adaptive decoding needs both a policy and a trigger, as in policy=utaca.Sub(16), "
+                "adaptive decoding needs a policy and a trigger, such as policy=utaca.Sub(16) and "
                 "trigger=utaca.Detected(detector); give both, or neither for a fixed budget"
             )
         if adaptive and self.expanded:
-            raise UserError("expanded is for fixed budgets; with a policy, expansion is the trigger's choice")
+            raise UserError(
+                "expanded is only for fixed budgets; leave it out with a policy, because then the trigger decides "
+                "what to expand"
+            )
         if adaptive and len(budgets) > 1:
-            raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
+            raise UserError(
+                "a list of budgets cannot be combined with a policy; give one budget (K_max), or leave the policy out"
+            )
         # Such a method has used its one budget in reading.
         if not self.reading.adjustable and (adaptive or self.expanded or {*budgets} != {self.reading.budget}):
-            raise UserError("this method cannot give a step another budget than it read with; leave budget out here")
+            raise UserError("this method keeps the budget that it read the document with; leave budget out")
         if adaptive and self.trigger.detector is not None:
             self.trigger.detector.check(self.reading.reader)
 

@@ -73,6 +73,6 @@ def parse(text: str) -> Policy:
     match = re.fullmatch(POLICY, text)
     if match is None:
         raise UserError(
-            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, as in sub.16"
+            f"update policy {text!r} is not understood; write set.N or sub.N with N at least 1, such as sub.16"
         )
     return (Set if match[1] == "set" else Sub)(int(match[2]))

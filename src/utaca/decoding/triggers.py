@@ -44,7 +44,7 @@ class Detected(Trigger):
 
     def __post_init__(self) -> None:
         if not hasattr(self.detector, "step"):
-            raise UserError("Detected needs a utaca.Detector, as utaca.load_detector(path) gives")
+            raise UserError("Detected needs a utaca.Detector; load one with utaca.load_detector(path)")
 
     def expands(self, step: int, token: Token, second: Token | None) -> bool:
         return token.distrusted
@@ -58,7 +58,7 @@ class Margin(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.threshold, Real) or self.threshold != self.threshold:  # NaN
-            raise UserError(f"Margin needs a threshold in logits, as utaca.Margin(2.5), not {self.threshold!r}")
+            raise UserError(f"Margin needs a threshold in logits, such as utaca.Margin(2.5), not {self.threshold!r}")
 
     def expands(self, step: int, token: Token, second: Token | None) -> bool:
         return token.margin < self.threshold
@@ -110,7 +110,7 @@ class Replayed(Trigger):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger) or not isinstance(self.decisions, Mapping):
-            raise UserError("Replayed needs a trigger, and a mapping of steps to decisions, as {3: True}")
+            raise UserError("Replayed needs a trigger, and a mapping of steps to decisions such as {3: True}")
         for step in self.decisions:
             whole("a step of Replayed", step)
 

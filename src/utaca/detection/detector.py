@@ -107,8 +107,8 @@ class Detector(nn.Module):
         other = Origin(reader.settings.name, reader.identity)
         trained_for = self.reader or "unknown"
         raise UserError(
-            f"reader {other} cannot be judged by a detector of reader {trained_for}: {why}; train one on "
-            f"trajectories of {other.name}"
+            f"this detector was trained for reader {trained_for} and cannot judge reader {other}: {why}; train a "
+            f"detector on trajectories of {other.name}"
         )
 
     def check_taken(self, settings: schema.DetectorSettings, reader: Origin, path: str | Path) -> None:
@@ -121,8 +121,8 @@ class Detector(nn.Module):
         check_alike(path, self.settings, settings)
         if self.settings.embedding and self.reader != reader:
             raise UserError(
-                f"{path} reads embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not give; "
-                "take a detector that reads none (embedding: false)"
+                f"{path} needs the embeddings of reader {self.reader or 'unknown'}, which reader {reader} does not "
+                "have; use a detector without embeddings (embedding: false)"
             )
 
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
@@ -232,9 +232,11 @@ def load(path: str | Path) -> Detector:
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")
     if os.path.isdir(path):
-        raise UserError(f"{path} is a folder; name the detector's file in it, as seed0/model.safetensors of a run's")
+        raise UserError(f"{path} is a folder; name the detector in it, such as seed0/model.safetensors")
     if not os.path.isfile(path):
-        raise UserError(f"{path} does not exist; train the detector first")
+        raise UserError(
+            f"{path} does not exist; correct the path, or train the detector first (snakemake --cores all detectors)"
+        )
     try:
         stored = about(path)
         tensors = load_file(path)

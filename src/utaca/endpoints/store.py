@@ -114,8 +114,8 @@ class AnswerStore:
             encoding = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
             if encoding != "UTF8":
                 raise UserError(
-                    f"{self.place} is in encoding {encoding}, which cannot hold every answer; make one that can: "
-                    f"createdb --encoding=UTF8 --template=template0 NAME"
+                    f"{self.place} has the encoding {encoding}, which cannot store every answer; make a database that "
+                    "can: createdb --encoding=UTF8 --template=template0 NAME"
                 )
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
@@ -126,8 +126,8 @@ class AnswerStore:
         columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}
         if not {*_ANSWERS.columns.keys()} - {"rowid"} <= columns:
             raise UserError(
-                f"{self.place} has a table answers of another program's, or of an early version; name another file or "
-                "database"
+                f"{self.place} has a table answers that another program or an earlier version made; name another file "
+                "or database"
             )
 
     def get(self, key: str) -> dict[str, Any] | None:
@@ -212,7 +212,7 @@ class AnswerStore:
     def _damaged(self, text: object) -> UserError:
         """The error for a stored text that is neither a request nor an answer."""
         return UserError(
-            f"{self.place} holds {str(text)[:60]!r} in place of a request or an answer; name another store"
+            f"{self.place} has {str(text)[:60]!r} where a request or an answer should be; name another store"
         )
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
@@ -244,7 +244,7 @@ class AnswerStore:
         words = " ".join(str(fault.orig).split())
         if self._opened:
             return UserError(
-                f"{self.place} can no longer be used as the answer store ({words}); repair it and run again: the "
+                f"{self.place} can no longer be used as the answer store ({words}); repair it and run again. The "
                 "answers so far are kept"
             )
         advice = "start the server, or correct the URL" if self._is_server else "move it away or free it"
@@ -287,10 +287,7 @@ def _server_engine(place: str) -> sa.Engine:
     try:
         return sa.create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True)
     except ImportError as fault:
-        raise UserError(
-            f"{place} needs the driver psycopg ({fault}), which the extra postgres brings: pip install "
-            "'utaca[postgres]'"
-        ) from fault
+        raise UserError(f"{place} needs the driver psycopg ({fault}); run: pip install 'utaca[postgres]'") from fault
 
 
 def _check_local(path: Path) -> None:
@@ -301,8 +298,8 @@ def _check_local(path: Path) -> None:
     mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
-            f"{path} lies on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), on which SQLite "
-            f"loses answers; set answers to a file on a local disk, or to a PostgreSQL database, {DATABASE}"
+            f"{path} lies on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), where SQLite can "
+            f"lose answers; set answers to a file on a local disk, or to a PostgreSQL database, {DATABASE}"
         )
 
 
@@ -316,7 +313,9 @@ def check(place: str) -> str:
         existing = [path for path in Path(place).absolute().parents if path.exists()]
         folder = existing[0]
         if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")
+            raise UserError(
+                f"{place} cannot be made, because the folder {folder} cannot be written to; set answers to another file"
+            )
         return f"{place}, to be made"
     with AnswerStore(place):
         return place

@@ -57,12 +57,15 @@ def api_key(endpoint: EndpointSettings) -> str:
         return "none"
     key = os.environ.get(endpoint.api_key_env, "")
     if not key:
-        raise UserError(f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} (its key) is not set")
+        raise UserError(
+            f"endpoint {endpoint.name}: the environment variable {endpoint.api_key_env} is not set; set it to the key "
+            "of the endpoint"
+        )
     if not key.isascii() or not key.isprintable() or " " in key:
         # As a header, such a key would fail later, in an error that shows the key.
         raise UserError(
-            f"endpoint {endpoint.name}: environment variable {endpoint.api_key_env} holds no key: a key has no spaces, "
-            "line breaks or letters beyond ASCII"
+            f"endpoint {endpoint.name}: the environment variable {endpoint.api_key_env} is not a valid key; a key has "
+            "no spaces, line breaks or characters beyond ASCII"
         )
     return key
 

@@ -57,7 +57,8 @@ def score(
         document = by_id.get(answer["document"])
         if document is None:
             raise UserError(
-                f"document {answer['document']!r} was answered but is not in the documents file; make both again"
+                f"document {answer['document']!r} has an answer, but the documents file does not have it; remove the "
+                "files of answers and documents, and run again"
             )
         for fact in document["facts"]:
             attribute = fact["attribute"]

@@ -102,7 +102,7 @@ def label_answers(
         question, references = questions.get(name, ("", ()))
         if not references:
             raise UserError(
-                f"question {name!r} was decoded but has no reference answer in its set; decode the set again"
+                f"question {name!r} has an answer, but no reference answer in its set; decode the set again"
             )
         units, end_unit = _units_of(tokens)
         text = "".join(unit.text for unit in units)
@@ -130,7 +130,10 @@ def label_tokens(answers: Answers, documents: Iterable[Mapping[str, Any]], label
     for (name, budget), tokens in answers.items():
         document = by_id.get(original(name))
         if document is None or not document["facts"]:
-            raise UserError(f"document {name!r} was decoded but has no facts in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has an answer, but the documents file does not have its facts; remove the files of "
+                "answers and documents, and run again"
+            )
         values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
         for attribute, sentence, units in _label_template(tokens, document["person"], list(values)):
             task = {

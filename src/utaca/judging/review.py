@@ -59,7 +59,10 @@ def label_page(tables: Mapping[str, pa.Table], documents: Mapping[str, Iterable[
         for key in shuffled:
             name, _ = key
             if original(name) not in by_id:
-                raise UserError(f"document {name!r} has labels but is not in the documents of {split}; make both again")
+                raise UserError(
+                    f"document {name!r} has labels, but the documents file of {split} does not have it; remove the "
+                    "files of labels and documents, and run again"
+                )
             answers.append((tokens_by_key[key], by_id[original(name)]))
         total += len(answers)
         n_random = min(N_RANDOM, (len(answers) + 1) // 2)
@@ -100,7 +103,7 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
     reasons: list[str] = []
     n_missing = sum(token["label"] is None for token in tokens)
     if n_missing:
-        reasons.append(f"the labeller failed: {n_missing} without a label")
+        reasons.append(f"the labeller failed; tokens without a label: {n_missing}")
     answer = "".join(token["text"] for token in tokens)
     values = {fact["attribute"]: fact["value"] for fact in document["facts"]}
     ends = list(accumulate(len(token["text"]) for token in tokens))
@@ -114,13 +117,13 @@ def doubts(tokens: Sequence[Row], document: Row) -> list[str]:
                 inside.append(token)
         given = {token["label"] for token in inside} - {None}
         if normalise(answer[part.start : part.end]) == normalise(value) and given - {CORRECT}:
-            reasons.append(f"the {attribute} is the reference, but is not labelled correct throughout")
+            reasons.append(f"the {attribute} is right, but not all of its tokens are labelled correct")
         labelled_correct = [token["text"].strip() for token in inside if token["label"] == CORRECT]
         not_in_value = [f"“{text}”" for text in labelled_correct if bare(text) not in bare(value)]
         if not_in_value:
             reasons.append(f"labelled correct, but not in the {attribute}: {', '.join(not_in_value)}")
         elif len(given) > 1:
-            reasons.append(f"labels differ within the {attribute}")
+            reasons.append(f"the tokens of the {attribute} have different labels")
     return list(dict.fromkeys(reasons))
 
 
@@ -172,7 +175,10 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
     items: list[dict[str, Any]] = []
     for name in drawn:
         if name not in by_id:
-            raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has scores, but the documents file does not have it; remove the files of scores "
+                "and documents, and run again"
+            )
         items += _questions(by_document[name], by_id[name])
     about = f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}"
     return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", HumanScore, items)

@@ -89,9 +89,9 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
             first = entries.setdefault((entry.split, *key), entry)
             if first is not entry:
                 earlier = first.where.rpartition(", ")[2]  # "row 2"
-                raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
+                raise UserError(f"{where} repeats the decision of {earlier}; remove one of the two rows")
     except csv.Error as error:
-        raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
+        raise UserError(f"{path} is not a CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
         # `where` is the row at which the loop stopped.
         fault = error.errors(include_url=False)[0]
@@ -119,7 +119,9 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, st
             where = f"{path}, row {number}"
             # DictReader puts surplus cells under the key None, and None for cells that are missing.
             if None in row or None in row.values():
-                raise UserError(f"{where} has not as many cells as the header; correct it, or export the sheet again")
+                raise UserError(
+                    f"{where} has more or fewer cells than the header; correct the row, or export the sheet again"
+                )
             # The page puts an apostrophe before text that begins with one, or that looks like a formula.
             yield where, {name: row[name].removeprefix("'") for name in wanted}
 
@@ -130,8 +132,8 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
     Raises :class:`UserError` if an entry matches none of the rows, or the row differs from what the person saw.
     """
     advice = (
-        "the sheet was made for another run, or a spreadsheet changed the cell: export it from this run's review page, "
-        "and have a spreadsheet take all columns for text, or move it away"
+        "the sheet belongs to another run, or a spreadsheet program changed the cell. Export the sheet from this run's "
+        "review page again and open it with all columns as text, or move it away"
     )
     key = sheet[0].KEY if sheet else ()
     by_key = {tuple(row[name] for name in key): row for row in rows}
@@ -146,7 +148,9 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
         for column in entry.SEEN:
             seen = getattr(entry, column)
             if row[column] != seen:
-                raise UserError(f"{what} has the {column} {row[column]!r} in this run, not {seen!r}; {advice}")
+                raise UserError(
+                    f"{what}: the sheet has the {column} {seen!r}, but this run has {row[column]!r}; {advice}"
+                )
         pairs.append((entry, row))
     return pairs
 

@@ -85,11 +85,14 @@ def label_traces(
         trace = sorted(steps.get((name, answer["point"]), []), key=lambda row: row["step"])
         if len(trace) != answer["n_generated"]:
             raise UserError(
-                f"the trace of document {name!r} at operating point {answer['point']} has {len(trace)} tokens, its "
-                f"answer {answer['n_generated']}; decode it again"
+                f"the trace of document {name!r} at operating point {answer['point']} has {len(trace)} tokens, but its "
+                f"answer has {answer['n_generated']}; decode it again"
             )
         if name not in by_id:
-            raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has answers, but the documents file does not have it; remove the files of answers "
+                "and documents, and run again"
+            )
         judged += _judged_tokens(answer, trace, by_id[name], decode, texts)
 
     if texts:

@@ -50,7 +50,7 @@ def prefill(
     memory.
     """
     if not isinstance(reader, Reader):
-        raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
+        raise UserError(f"the first argument must be a reader, such as utaca.load_reader('tiny'), not {reader!r}")
     memory = begun(reader, reader.document(document), clipped, budget)
     with progress(total=len(memory), unit="token", desc=description, disable=not description) as bar:
         for position in passes(memory):
@@ -163,8 +163,9 @@ def memory_settings(reader: Reader, budget: int | None) -> MemorySettings:
     if m.prefill_budget == OWN:
         if budget is None:
             raise UserError(
-                "reader.memory.prefill_budget=-1 reads a document under the budget of its answers; name that budget, "
-                "as in utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget to one for all"
+                "with reader.memory.prefill_budget=-1, a document is read with the budget of its answers; give that "
+                "budget, for example utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget "
+                "to a number of blocks"
             )
         m.prefill_budget = budget
     return m

@@ -26,5 +26,8 @@ class ClosedBook(FullAttention):
         opening = reader.encode_document("")
         # They are counted without the opening, which a document's tokens include.
         tokens, dropped = super().tokens(reader, document, room)
-        self.require(len(opening) > 0, f"the chat template of reader {reader.settings.name} opens with nothing")
+        self.require(
+            len(opening) > 0,
+            f"the chat template of reader {reader.settings.name} has no text before the user's message",
+        )
         return opening, len(tokens) + dropped - len(opening)

@@ -119,7 +119,9 @@ class FastKV(SnapKV):
 
     def check(self, reader: Reader) -> None:
         layers = reader.shape[0]
-        self.require(self.full(layers) < layers, f"no layer of a reader with {layers} lies behind the full ones")
+        self.require(
+            self.full(layers) < layers, f"a reader with {layers} layers has none after the full ones; lower tsp_layer"
+        )
 
     def full(self, layers: int) -> int:
         """Number of the reader's ``layers`` that see the whole prompt."""

@@ -88,7 +88,10 @@ class FreqKV(StreamingMethod):
         self.require(self.sink >= 0, "sink must not be negative")
         self.require(self.budget > self.sink, f"budget={self.budget} must exceed sink={self.sink}")
         self.require(0 < self.ratio < 1, f"ratio={self.ratio} must be above 0 and below 1")
-        self.require(self.size > self.budget, f"ratio={self.ratio} compresses budget={self.budget} by no entry")
+        self.require(
+            self.size > self.budget,
+            f"ratio={self.ratio} removes no entry from a cache of budget={self.budget}; lower the ratio",
+        )
 
     def check(self, reader: Reader) -> None:
         longest = reader.positions

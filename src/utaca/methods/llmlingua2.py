@@ -81,7 +81,7 @@ class LLMLingua2(DenseMethod):
         self.require(not self.missing(), self.missing())
         if self.budget or self.rate < 1:
             kind = _kind(self.model)
-            self.require(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
+            self.require(kind in KINDS, f"model={self.model} is of type {kind}; choose one of {', '.join(KINDS)}")
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:
@@ -95,7 +95,7 @@ class LLMLingua2(DenseMethod):
         tokens, dropped = self.tokens(reader, whole, room)
         n = len(tokens)
         rate = self.budget / n if self.budget else self.rate
-        self.require(rate > 0.01, f"budget={self.budget} is not above a hundredth of the document's {n} tokens")
+        self.require(rate > 0.01, f"budget={self.budget} must be more than 1 % of the document's {n} tokens")
         if rate >= 1:
             return super().read(reader, document, room)
         text = content if isinstance(content, str) and not dropped else reader.tokenizer.decode(tokens.tolist())

@@ -75,13 +75,13 @@ class OmniKV(DenseMethod):
         self.require(self.budget >= 0, "budget must not be negative; 0 means the share of the prompt")
         self.require(0 < self.share <= 1, f"share={self.share} must be above 0 and at most 1")
         within = bool(self.filters) and all(0 <= layer < self.depth for layer in self.filters)
-        self.require(within, f"filters={list(self.filters)} must be layers below depth={self.depth}, one at least")
+        self.require(within, f"filters={list(self.filters)} must have at least one layer, all below depth={self.depth}")
         self.require(self.wait >= 0, "wait must not be negative")
 
     def check(self, reader: Reader) -> None:
         layers = reader.shape[0]
         sparse = len(self.sparse(layers))
-        self.require(sparse > 0, f"no layer of a reader with {layers} is left sparse; name fewer filters")
+        self.require(sparse > 0, f"a reader with {layers} layers has no sparse layer left; name fewer filters")
 
     def filtering(self, layers: int) -> set[int]:
         """Indices of the filter layers of a reader with this number of layers."""

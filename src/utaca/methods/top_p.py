@@ -29,7 +29,7 @@ class TopP(InfLLM):
     def __post_init__(self) -> None:
         super().__post_init__()
         known = re.fullmatch(TOP_P_POLICY, self.policy)
-        self.require(known is not None, f"policy {self.policy!r} is not top_p.X with X below 1, as in top_p.0.9")
+        self.require(known is not None, f"policy {self.policy!r} is not top_p.X with X below 1, such as top_p.0.9")
 
     @property
     def p(self) -> float:
@@ -39,7 +39,8 @@ class TopP(InfLLM):
     def check(self, reader: Reader) -> None:
         self.require(
             reader.settings.memory.far_positions != PACKED,
-            "the place of a packed block depends on how many there are; set reader.memory.far_positions=clipped",
+            "packed positions need a fixed number of blocks, but top_p chooses it for each token; set "
+            "reader.memory.far_positions=clipped",
         )
 
     def bind(self, reading: BlockMemory) -> BlockMemory:

@@ -128,8 +128,8 @@ def _attention(
     for name, wanted in {"attention_mask": attention_mask, **others}.items():
         if wanted is not None and not (isinstance(wanted, bool | int | float) and wanted == 0):
             raise UserError(
-                f"a {module.config.model_type} model gives its attention {name}, which block memory does not support; "
-                "use a model without it"
+                f"the attention of {module.config.model_type} models uses {name}, which block memory does not support; "
+                "use another model"
             )
     return attending.attend(module.layer_idx, query, key, value, scaling).transpose(1, 2), None
 

@@ -58,11 +58,11 @@ def check_settings(settings: ReaderSettings) -> None:
         otherwise = "leave reader.graphs out"
     else:
         return
-    way = "check the driver with nvidia-smi, and CUDA_VISIBLE_DEVICES"
+    way = "Check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES"
     if torch.version.cuda is None:
         fault += f": torch {torch.__version__} is built without CUDA"
-        way = "install a torch for CUDA (docs/install.md#another-torch)"
-    raise UserError(f"{wish}, but {fault}; {way}, or {otherwise}")
+        way = "Install torch with CUDA (docs/install.md#another-torch)"
+    raise UserError(f"{wish}, but {fault}. {way}, or {otherwise}")
 
 
 def resolved(settings: ReaderSettings) -> ReaderSettings:
@@ -81,16 +81,16 @@ def _check_packed(settings: ReaderSettings) -> None:
     where = files.where(settings)
     otherwise = "leave reader.weights out"
     if not gguf.is_gguf(settings.path):
-        raise UserError(f"{where} is no GGUF file, and only such a file has packed weights; {otherwise}")
+        raise UserError(f"reader.weights=packed needs a GGUF file, and {where} is not one; {otherwise}")
     if settings.device != "cpu":
-        raise UserError(f"reader.weights=packed is for a CPU, and {where} is on cuda; {otherwise}")
+        raise UserError(f"reader.weights=packed works only on a CPU, but {where} is on cuda; {otherwise}")
     if settings.dtype != "bfloat16":
         raise UserError(
-            f"reader.weights=packed computes in bfloat16, and {where} in {settings.dtype}; {otherwise}, or set "
+            f"reader.weights=packed works only in bfloat16, but {where} is in {settings.dtype}; {otherwise}, or set "
             "reader.dtype=bfloat16"
         )
     if fault := packed.fault():
-        raise UserError(f"{where} cannot be read packed: {fault}; {otherwise}")
+        raise UserError(f"{where} cannot keep packed weights: {fault}; {otherwise}")
 
 
 def check_gpu(settings: ReaderSettings, weights: int) -> None:
@@ -100,12 +100,15 @@ def check_gpu(settings: ReaderSettings, weights: int) -> None:
     """
     reader = f"reader {settings.name}"
     if settings.dtype == "bfloat16" and torch.cuda.get_device_capability() < (8, 0):
-        raise UserError(f"{reader} needs a GPU from Ampere on, which has bfloat16; set reader.dtype=float32")
+        raise UserError(
+            f"{reader} computes in bfloat16, which needs a GPU of the Ampere generation or newer; set "
+            "reader.dtype=float32"
+        )
     free, total = torch.cuda.mem_get_info()
     if weights > free:
         raise UserError(
-            f"{reader} has {gib(weights)} of weights, but {gib(free)} of the GPU's {gib(total)} are free; end what "
-            "else uses the GPU, or take a smaller reader"
+            f"{reader} has {gib(weights)} of weights, but only {gib(free)} of the GPU's {gib(total)} are free; stop "
+            "other programs that use the GPU, or use a smaller reader"
         )
 
 
@@ -142,8 +145,8 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
         raise UserError(
-            f"{gguf.conversion(path, is_packed)}, which {path} was converted to, is damaged ({reason}); delete it, and "
-            "it is converted again"
+            f"the converted model {gguf.conversion(path, is_packed)} is damaged ({reason}); delete it, and the next "
+            f"run converts {path} again"
         ) from fault
 
 
@@ -175,7 +178,9 @@ def _check_model(settings: ReaderSettings) -> PreTrainedTokenizerBase:
                 packed.fit(model, {name: weight.shape for name, weight in stored.items()})
                 kinds = (*_PLAIN, packed.BYTES)
             elif any(name.endswith(".codes") for name in stored):
-                raise UserError(f"{where} holds the packed weights of a GGUF file; set reader.path to that file")
+                raise UserError(
+                    f"{where} is the conversion of a GGUF file with packed weights; set reader.path to the GGUF file"
+                )
             _check_stored(where, model, stored, kinds)
     return tokenizer
 
@@ -185,7 +190,9 @@ def check_borrowed(model: PreTrainedModel) -> None:
     config = model.config
     where = f"model {model.name_or_path}" if model.name_or_path else f"this {type(model).__name__}"
     if config.model_type not in FAMILIES:
-        raise UserError(f"{where} is a {config.model_type} model; supported are {', '.join(FAMILIES)}")
+        raise UserError(
+            f"{where} is a {config.model_type} model, which is not supported; use one of {', '.join(FAMILIES)}"
+        )
     weights = list(model.parameters())
     types = sorted({str(weight.dtype).removeprefix("torch.") for weight in weights})
     if getattr(model, "is_quantized", False):
@@ -218,13 +225,13 @@ def _check_config(settings: ReaderSettings) -> Path:
             if settings.path.lower().endswith("-gguf"):
                 way = "of a repository of GGUF files, download one and set reader.path to that file"
             raise UserError(
-                f"{reader} is neither a folder that this user may read nor available from the hub; {way}"
+                f"{reader} is neither a folder that you can read nor a model that the hub has; {way}"
             ) from error
     family = files.read_object(config).get("model_type")
     if not isinstance(family, str):
         raise UserError(f"{config} has no model_type; copy or download it again")
     if family not in FAMILIES:
-        raise UserError(f"{reader} is a {family} model; supported are {', '.join(FAMILIES)}")
+        raise UserError(f"{reader} is a {family} model, which is not supported; use one of {', '.join(FAMILIES)}")
     files.check_config(config)
     return config
 
@@ -234,12 +241,17 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
     rope = getattr(config, "rope_parameters", None) or {}
     kind = rope.get("rope_type", "default")
     if kind not in FIXED_ROTARY:
-        raise UserError(f"{where} uses {kind} rotary scaling; supported are {', '.join(FIXED_ROTARY)}")
+        raise UserError(
+            f"{where} uses {kind} rotary scaling, which is not supported; use a model with one of "
+            f"{', '.join(FIXED_ROTARY)}"
+        )
     layers = getattr(config, "layer_types", None) or []
     if "sliding_attention" in layers or (config.model_type == "mistral" and config.sliding_window is not None):
-        raise UserError(f"{where} uses sliding-window attention, which block memory does not support")
+        raise UserError(
+            f"{where} uses sliding-window attention, which block memory does not support; use another model"
+        )
     if other := next((layer for layer in layers if layer != "full_attention"), ""):
-        raise UserError(f"{where} has layers of {other}, which block memory does not support")
+        raise UserError(f"{where} has layers of {other}, which block memory does not support; use another model")
 
 
 def _check_rotation(where: str, model: PreTrainedModel) -> None:
@@ -258,8 +270,8 @@ def _check_rotation(where: str, model: PreTrainedModel) -> None:
         raise UserError(f"{where} has a rotary embedding whose numbers are not finite; copy or download it again")
     if family.like_llama and cos.shape[-1] != width:
         raise UserError(
-            f"{where} rotates {cos.shape[-1]} of the {width} dimensions of a head, but its family's models rotate all; "
-            "copy or download it again"
+            f"{where} rotates {cos.shape[-1]} of the {width} dimensions of a head, but models of its family rotate "
+            "all; copy or download it again"
         )
 
 
@@ -339,6 +351,6 @@ def _check_tokenizer(where: str, tokenizer: PreTrainedTokenizerBase, rows: int) 
     largest = max(*of_texts, *prompts.document(""), *prompts.question(""))
     if largest >= rows:
         raise UserError(
-            f"{where} has a tokenizer that gives token {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), but "
-            f"its model has vocab_size={rows}; copy tokenizer and model from one source"
+            f"{where} has a tokenizer with token {largest} ({tokenizer.convert_ids_to_tokens(largest)!r}), but its "
+            f"model has vocab_size={rows}; copy tokenizer and model from the same source"
         )

@@ -171,8 +171,8 @@ def check_folder(reader: ReaderSettings) -> None:
     named = where(reader)
     if (folder / "adapter_config.json").is_file():
         raise UserError(
-            f"{named} holds an adapter (adapter_config.json); merge it into its base model (peft: "
-            "merge_and_unload) and set reader.path to the merged folder"
+            f"{named} is an adapter (adapter_config.json); merge it into its base model (peft: merge_and_unload) and "
+            "set reader.path to the merged folder"
         )
     if not (folder / "config.json").is_file():
         if ggufs := _gguf_advice(folder):
@@ -189,7 +189,7 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} has no tokenizer; add tokenizer.json to the folder")
     if not any((folder / name).is_file() for name in (WHOLE, INDEX)):
         if any(path.is_file() for path in folder.glob("*.safetensors")):
-            raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that too")
+            raise UserError(f"{named} has .safetensors files, but neither {WHOLE} nor {INDEX}; copy that file too")
         if ggufs := _gguf_advice(folder):
             raise UserError(f"{named} has no .safetensors files, but {ggufs}")
         other = next((path.name for form in ("*.bin", "*.pt", "*.pth") for path in folder.glob(form)), None)
@@ -197,7 +197,7 @@ def check_folder(reader: ReaderSettings) -> None:
         raise UserError(f"{named} has no weights{instead}; add its .safetensors files to the folder")
     lacking = [name for name in _shards(reader) if not (folder / name).is_file()]
     if lacking:
-        raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} names; copy or download what is missing")
+        raise UserError(f"{named} lacks {first_few(lacking)}, which {INDEX} lists; copy or download the missing files")
 
 
 def _gguf_advice(folder: Path) -> str:
@@ -212,7 +212,7 @@ def _gguf_advice(folder: Path) -> str:
     parts = [gguf_faults.part_of(path) for path in found]
     if None not in parts and len(set(parts)) == len(parts):
         return f"the parts of a split GGUF file; {gguf_faults.merging(found[0])}"
-    return f"{len(found)} GGUF files; set reader.path to one of them, as {found[0]}"
+    return f"{len(found)} GGUF files; set reader.path to one of them, such as {found[0]}"
 
 
 def _elsewhere(folder: Path) -> str:
@@ -221,17 +221,19 @@ def _elsewhere(folder: Path) -> str:
     "" if there is no such folder, or if there are several.
     """
     found = [path.parent for form in ("*/config.json", "*/*/config.json") for path in folder.glob(form)]
-    return f"; it holds one in {found[0]}: set reader.path to that" if len(found) == 1 else ""
+    return f"; there is one in {found[0].name}, so set reader.path={found[0]}" if len(found) == 1 else ""
 
 
 def form_of(path: Path) -> str:
     """The end of an error message on a reader's path that is a file, and no GGUF file: what it is, and what to do."""
     if gguf.is_old(path):
-        return "is of a format before GGUF; convert its model with a current llama.cpp"
+        return "has a format that is older than GGUF; convert its model with a current llama.cpp"
     if (path.parent / "config.json").is_file():
-        return f"is a file; set reader.path to the folder that it lies in, {path.parent}"
+        return f"is a file; set reader.path to its folder, {path.parent}"
     if path.suffix.lower() in (".bin", ".pt", ".pth", ".ckpt"):
-        return "is a file of pickled weights, which is not read; set reader.path to a folder of .safetensors files"
+        return (
+            "is a file of pickled weights, which utaca does not read; set reader.path to a folder of .safetensors files"
+        )
     return "is a file; set reader.path to a folder with config.json, tokenizer and .safetensors, or to a GGUF file"
 
 
@@ -247,7 +249,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise _broken(path, error) from error
     if not isinstance(content, dict):
-        raise UserError(f"{path} holds no JSON object; copy or download it again")
+        raise UserError(f"{path} is not a JSON object; copy or download it again")
     return content
 
 
@@ -255,10 +257,10 @@ def _broken(path: Path, error: Exception) -> UserError:
     """The error for a file that could not be read because of ``error``; it says what to do."""
     try:
         if _is_pointer(path):
-            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+            return UserError(f"{path} is only a Git LFS pointer; fetch the file: git lfs pull")
     except PermissionError:
         # For a file without read permission, safetensors reports that the file is missing.
-        return UserError(f"{path} may not be read by this user; change its permissions")
+        return UserError(f"{path} cannot be read by this user; change its permissions")
     except OSError:
         pass
     return UserError(f"{path} cannot be read ({cause(error)}); copy or download it again")
@@ -282,13 +284,14 @@ def check_config(path: Path) -> dict[str, Any]:
         value = config.get(key)
         if type(value) is not int or value < 1:
             raise UserError(
-                f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
+                f"{path} has {key}={json.dumps(value)}, but it must be a whole number above 0; copy or download it "
+                "again"
             )
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
         raise UserError(
-            f"{path} has num_attention_heads={heads} and num_key_value_heads={kv_heads}, which must divide it; copy or "
+            f"{path} has num_attention_heads={heads}, which num_key_value_heads={kv_heads} does not divide; copy or "
             "download it again"
         )
     if config["num_hidden_layers"] > _MOST_LAYERS:
@@ -300,19 +303,19 @@ def check_config(path: Path) -> dict[str, Any]:
         if config.get(key) is not None:
             raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
     if config.get("auto_map") is not None:
-        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
+        raise UserError(f"{path} has auto_map: the model needs its own code, which utaca never runs; use another model")
     if not config.get("is_causal", True):
         raise UserError(
-            f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in models of "
-            "embeddings, which block memory does not support; use a model that generates text"
+            f"{path} has is_causal={json.dumps(config['is_causal'])}: the model is bidirectional, as models for "
+            "embeddings are; use a model that generates text"
         )
     if config.get("per_layer_config"):
         raise UserError(
-            f"{path} has per_layer_config, which gives single layers another form; block memory does not support it"
+            f"{path} has per_layer_config: its layers differ, which block memory does not support; use another model"
         )
     for key in _ELSEWHERE:
         if config.get(key) is not None:
-            raise UserError(f"{path} has {key}, which names other files; use a folder whose files have the usual names")
+            raise UserError(f"{path} has {key}, which names other files; use a folder with the usual file names")
     return config
 
 
@@ -326,8 +329,8 @@ def model(reader: ReaderSettings) -> Model:
     paths = weights(reader)
     if path is None or not paths:
         raise UserError(
-            f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
-            "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+            f"jobs on a cluster request memory by the size of the weights, but {reader.path} of reader {reader.name!r} "
+            "is not here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
         )
     config = check_config(path)
     positions = reader.positions or config["max_position_embeddings"]
@@ -365,7 +368,7 @@ def stored_weights(reader: ReaderSettings) -> dict[str, Stored] | None:
         held = _stored(path)
         if lacking := [weight for weight in indexed if weight not in held]:
             raise UserError(
-                f"{path} lacks {first_few(lacking)}, which {INDEX} says it has; copy or download both again"
+                f"{path} lacks {first_few(lacking)}, which {INDEX} lists; copy or download {path} and {INDEX} again"
             )
         stored |= held
     return stored

@@ -165,7 +165,9 @@ def _digest(path: Path, _size: int, _modified: int) -> str:
     try:
         return sha256(path)
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it, or copy it again") from error
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}); correct its permissions, or copy it again"
+        ) from error
 
 
 def converted(path: str | Path, packed: bool = False) -> Path:
@@ -214,7 +216,7 @@ def check(path: str | Path, packed: bool = False) -> None:
     """
     folder = conversion(path, packed)
     if folder is None:
-        raise UserError(f"{path} is not here; set reader.path to a GGUF file, a folder or a hub id")
+        raise UserError(f"{path} does not exist; set reader.path to a GGUF file, a folder or a hub id")
     if folder.is_dir():
         return
     check_packages()
@@ -260,7 +262,7 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
                 read.add_tokens(AddedToken(token, normalized=False, special=kind == _CONTROL))
             elif token in template:
                 raise UserError(
-                    f"{path} has a chat template with the token {token!r}, which transformers does not read of GGUF "
+                    f"{path} has a chat template with the token {token!r}, which transformers cannot read from GGUF "
                     f"files; {_ELSEWHERE}"
                 )
     return read, len(tokens)

@@ -195,9 +195,9 @@ def _opened(path: Path) -> GGUFReader:
     """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
     first = first_bytes(path, 8)
     if first[:4] in OLD_MAGICS:
-        raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
+        raise UserError(f"{path} has a format that is older than GGUF; convert its model with a current llama.cpp")
     if first[:4] != MAGIC:
-        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it again")
+        raise UserError(f"{path} is not a GGUF file (its first bytes are not GGUF); copy or download it again")
     version = int.from_bytes(first[4:], "little")
     if len(first) == 8 and version not in _VERSIONS:
         if int.from_bytes(first[4:], "big") in _VERSIONS:
@@ -205,13 +205,15 @@ def _opened(path: Path) -> GGUFReader:
                 f"{path} is a GGUF file for big-endian machines; convert it: gguf-convert-endian {path} little"
             )
         mend = "convert its model with a current llama.cpp" if version == 1 else "take another file of its model"
-        raise UserError(f"{path} is a GGUF file of version {version}, and versions 2 and 3 are read; {mend}")
+        raise UserError(f"{path} is a GGUF file of version {version}, but only versions 2 and 3 can be read; {mend}")
     from gguf import GGUFReader
 
     try:
         return GGUFReader(path)
     except Exception as error:  # the type depends on where a file was cut
-        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it again") from error
+        raise UserError(
+            f"{path} is not a complete GGUF file ({type(error).__name__}); copy or download it again"
+        ) from error
 
 
 def _faults(file: GGUFReader) -> Iterator[str]:
@@ -233,13 +235,13 @@ def _faults(file: GGUFReader) -> Iterator[str]:
     if what != "model":
         yield f"is a file of type {what}, not a model; set reader.path to the model's file"
     if not isinstance(kind, str):
-        yield "does not say general.architecture, as models do; copy or download it again"
+        yield "has no general.architecture; copy or download it again"
     if kind not in RULES:
-        yield f"is a {kind} model; files of {', '.join(RULES)} are read; use a Llama, Mistral, Qwen2 or Qwen3 model"
+        yield f"is a {kind} model, but only {', '.join(RULES)} can be read; use one of these models"
     if (model := values.get("tokenizer.ggml.model")) != _BYTE_LEVEL:
-        yield f"has a tokenizer of the kind {model}; of GGUF files only {_BYTE_LEVEL} is read; {_ELSEWHERE}"
+        yield f"has a tokenizer of type {model}, but only {_BYTE_LEVEL} can be read from GGUF files; {_ELSEWHERE}"
     if rule not in RULES[kind]:
-        yield f"is a {kind} model with a {rule} tokenizer; with {' or '.join(RULES[kind])} it is read; {_ELSEWHERE}"
+        yield f"is a {kind} model with tokenizer {rule}, but only {' or '.join(RULES[kind])} can be read; {_ELSEWHERE}"
     # The value of a list is None: no key that is taken has one.
     own = {name.partition(".")[2]: values.get(name) for name in file.fields if name.startswith(f"{kind}.")}
     yield from _key_faults(kind, own)
@@ -269,7 +271,7 @@ def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
     width = values["embedding_length"]
     length = values.get("attention.key_length", 1)
     if heads % values["attention.head_count_kv"] or (width % heads and (kind == "qwen2" or length == 1)):
-        yield "has two sizes, one of which must divide the other and does not; copy or download it again"
+        yield "has sizes of heads that do not divide each other; copy or download it again"
     for key, value in values.items():
         if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
             neutral: tuple[Any, ...] = (head_size(kind, values),)
@@ -278,10 +280,10 @@ def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
         elif key in (*_COUNTS, *_WITHOUT_SCALING, _EPSILON, _BASE, "vocab_size"):
             continue
         else:
-            yield f"has {kind}.{key}, which is not read of GGUF files; {_ELSEWHERE}"
+            yield f"has {kind}.{key}, which cannot be read from GGUF files; {_ELSEWHERE}"
         if value not in neutral:
             yield (
-                f"has {kind}.{key}={_shown(value)}, which is not read of GGUF files unless it is "
+                f"has {kind}.{key}={_shown(value)}, but it can be read from GGUF files only if it is "
                 f"{' or '.join(map(_shown, neutral))}; {_ELSEWHERE}"
             )
 

@@ -50,8 +50,8 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     parts = _rendered(tokenizer, _in_turn([mark]), answered=False).split(mark)
     if len(parts) != 2:
         raise UserError(
-            f"the chat template of {tokenizer.name_or_path!r} writes a user's text {len(parts) - 1} times; use a "
-            "reader whose template writes it once"
+            f"the chat template of {tokenizer.name_or_path!r} renders the user message {len(parts) - 1} times; use a "
+            "reader with a template that renders it once"
         )
     return parts[0], parts[1]
 
@@ -171,7 +171,9 @@ class Prompts:
         # In turn the template's own strings and, from 1 on, the numbers of the messages between them.
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:
-            raise UserError("the reader's chat template does not write each message once; leave out some of them")
+            raise UserError(
+                "the reader's chat template does not render each message exactly once; leave out some of the messages"
+            )
         text = self._hidden(pieces[0])
         starts = []
         for (_, message), piece in zip(messages, pieces[2::2], strict=True):
@@ -192,7 +194,7 @@ class Prompts:
         # A letter stands for the text before, so that nothing is encoded as at a text's start; it is dropped below.
         encoding = self._encoded(_LETTER + text)
         if any(start < len(_LETTER) < end for start, end in encoding.offsets):
-            raise UserError("the reader's tokenizer joins line breaks to the letter before them; use another reader")
+            raise UserError("the reader's tokenizer merges line breaks with the letter before them; use another reader")
         return encoding.ids[sum(end <= len(_LETTER) for _, end in encoding.offsets) :]
 
 

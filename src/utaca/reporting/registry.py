@@ -202,11 +202,13 @@ def _entries() -> dict[str, TableEntry]:
             raise UserError(f"{module} cannot be read ({reason}); correct it") from error
         for name, entry in of_module.items():
             if name in entries:
-                raise UserError(f"{module} declares {name}, as another file does; name the table otherwise")
+                raise UserError(
+                    f"{module} declares the table {name}, which another file declares too; rename one of the two"
+                )
             # The maker must be a function of the module that declares the table.
             if f"{entry.module}.py" != f"tables.{module.name}" or f"def {entry.function}(" not in text:
                 maker = f"{module.name.removesuffix('.py')}.{entry.function}"
-                raise UserError(f"{module} declares {name}, but has no function {maker}; correct its maker")
+                raise UserError(f"{module} declares the table {name}, but has no function {maker}; correct its maker")
             entries[name] = entry
     return entries
 
@@ -218,7 +220,7 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     malformed.
     """
     if not isinstance(declarations, Mapping):
-        raise UserError(f"{where} declares no table by its name; see docs/extending.md")
+        raise UserError(f"{where} must be a mapping of names of tables to their entries; see docs/extending.md")
     result = {}
     for name, fields in declarations.items():
         try:
@@ -245,10 +247,10 @@ def _wrong(entry: TableEntry) -> str:
         choices.append(("paper", entry.paper, paper.BY_POINT))
     for key, value, allowed in choices:
         if value not in allowed:
-            return f"{key} {value!r}, which is none of {', '.join(allowed)}"
+            return f"{key} {value!r}, which is not one of {', '.join(allowed)}"
     unknown = [column for column in entry.best if column.removeprefix("-") not in entry.names]
     if unknown:
-        return f"best {unknown[0]}, which is none of its columns"
+        return f"best {unknown[0]}, which is not one of its columns"
     if entry.source and entry.kind != "figure":
         return "a source, which only a figure may have"
     if entry.maker == POINTS and not entry.points:

@@ -314,7 +314,7 @@ def points(
         answered = answered[answered["point"].isin(list(labels))]
         scored = scored[scored["point"].isin(list(labels))]
     if answered.empty:
-        raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+        raise UserError(f"{answers[0]} has no answers; make it again with at least one document")
     results: list[PointResult] = []
     first_documents: tuple[str, ...] = ()
     for (split, label), rows in answered.groupby(["split", "point"], sort=False):
@@ -325,11 +325,13 @@ def points(
         documents = tuple(rows["document"])
         if len(set(documents)) < len(documents) or set(judged["document"]) != set(documents):
             raise UserError(
-                f"the scores of operating point {label} cover other documents than its answers; score it again"
+                f"the scores and the answers of operating point {label} are about different documents; score it again"
             )
         first_documents = first_documents or documents
         if documents != first_documents:
-            raise UserError(f"operating point {label} answers other documents than the first; decode them again")
+            raise UserError(
+                f"operating point {label} has answers about other documents than the first point; decode both again"
+            )
         results.append(of_answers(rows, documents, _sums(rows, judged)))
     with_scores = set(zip(scored["split"], scored["point"], strict=True))
     with_answers = set(zip(answered["split"], answered["point"], strict=True))

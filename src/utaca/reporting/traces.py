@@ -181,13 +181,13 @@ def _first_steps(document: Mapping[str, Any]) -> dict[tuple[str, str, str], int]
 
 def _which_documents(n_shown: int, n_documents: int) -> str:
     """The sentences at the top of a page on which documents it shows, and in which order."""
-    order = "ordered by the difference UT-ACA \u2212 InfLLM (mean CAS over the points of each)"
+    order = "The documents are ordered by the mean CAS of UT-ACA's points minus that of InfLLM's."
     if n_shown < n_documents:
         return (
-            f"{n_shown} of {n_documents} documents, {order}: those with the largest differences, for the "
-            "page would grow too large with more. The others are only in the table above."
+            f"This page has {n_shown} of {n_documents} documents, because more would make it too large: those with the "
+            f"largest differences between UT-ACA and InfLLM. The others are only in the table above. {order}"
         )
-    return f"All {n_shown} documents, {order}."
+    return f"This page has all {n_shown} documents. {order}"
 
 
 def answer_page(
@@ -314,12 +314,13 @@ def _read_split(
     for row in rows(answers, "answers"):
         if row["document"] not in by_id:
             raise UserError(
-                f"document {row['document']!r} has answers but is not in the documents file; make both again"
+                f"document {row['document']!r} has answers, but the documents file does not have it; remove the files "
+                "of answers and documents, and run again"
             )
         points.setdefault(row["point"], row)
         by_answer[row["document"], row["point"]] = row
     if not by_answer:
-        raise UserError(f"{answers[0]} holds no answers; make it again with at least one document")
+        raise UserError(f"{answers[0]} has no answers; make it again with at least one document")
     judged = read(scores, "scores").to_pandas().astype({"cas": float})
     differences = _differences(judged, points)
     answered = {name for name, _ in by_answer}
@@ -496,8 +497,8 @@ def _answers_about(split: _Split, name: str, n_tokens: int) -> dict[str, Row]:
             continue
         if answer["n_context"] != n_tokens:
             raise UserError(
-                f"document {name!r} has {n_tokens} tokens, but was decoded as {answer['n_context']}; decode it again "
-                "with this reader"
+                f"document {name!r} has {n_tokens} tokens, but had {answer['n_context']} when it was decoded; decode "
+                "it again with this reader"
             )
         answers[label] = answer
     return answers

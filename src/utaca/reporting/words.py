@@ -25,31 +25,32 @@ def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
 def what_is_synthetic(config: schema.Config) -> str:
     """Sentences on the synthetic parts of a run, and on the origin of the paper's figures."""
     people_file = config.scale.test.people  # biographies that people wrote; "" if the test split's people are drawn
-    source = f"; those of the test split are of {people_file}" if people_file else ""
-    sentences = [f"People and facts are drawn by the pipeline, and fictitious{source}."]
+    sentences = ["All people and facts are invented."]
+    if people_file:
+        sentences.append(f"The people of the test split come from {people_file}.")
     if config.corpus.source == "embedded":
         sentences.append(
-            "The test documents' padding is synthetic prose that ships with the project, not natural text."
+            "The test documents are filled with synthetic prose that ships with the project, not with natural text."
         )
     # The writer only writes biographies of the test split, if they do not come from a file.
     roles = ("labeller", "judge") if people_file else ("writer", "labeller", "judge")
     rules = [role for role in roles if getattr(config, role).kind == "reference"]
     if rules:
-        sentences.append(
-            f"The built-in reference endpoint (rules, no language model) stands in as {' and '.join(rules)}."
-        )
+        sentences.append(f"Built-in rules, and no language model, are used as {' and '.join(rules)}.")
     if config.reader.path.rstrip("/").endswith("data/readers/tiny"):
-        sentences.append("The reader is a small model that ships with the project, trained on this task.")
-    sentences.append("The paper's figures are shown for reference; they come from its own models and data.")
+        sentences.append("The reader is a small model that ships with the project and was trained on this task.")
+    sentences.append("The paper's results are shown for comparison; the paper used other models and data.")
     if config.scale.name == _SMALLEST:
-        sentences.append("Its sizes are the smallest that work: no figure of this run means anything.")
+        sentences.append("This run uses the smallest sizes that work, so its results mean nothing.")
     return " ".join(sentences)
 
 
 def tasks_in_words(config: schema.Config) -> str:
     """A warning where a run asks the questions of tasks that ship with the project; "" for other questions."""
     if config.tasks.path.rstrip("/").endswith("data/tasks"):
-        return "The questions are a few that the project wrote to try its code: no score means anything."
+        return (
+            "The questions are a few examples that ship with the project to try its code, so the scores mean nothing."
+        )
     return ""
 
 
@@ -64,7 +65,7 @@ def seeds_in_words(config: schema.Config) -> str:
 def run_in_words(config: schema.Config, role: str) -> str:
     """The paragraph on the run: reader, corpus, the endpoint in a ``role`` ("labeller", say) and the scale."""
     endpoint = endpoint_in_words(getattr(config, role))
-    remark = " (the smallest, its figures mean nothing)" if config.scale.name == _SMALLEST else ""
+    remark = " (the smallest; its results mean nothing)" if config.scale.name == _SMALLEST else ""
     return (
         f"Run: reader {reader_in_words(config.reader)}; test documents padded with {corpus_in_words(config)}; "
         f"{role} {endpoint}; scale {config.scale.name}{remark}"

@@ -57,4 +57,7 @@ def check_config(entries: Sequence[str]) -> None:
         text = text.strip("'\" ")
         parsed = parse_config([entry])[key]
         if text[:1] not in "{[" and parsed != text and isinstance(parsed, str | Mapping | list):
-            raise UserError(f"--config {entry} is YAML for {parsed!r}; write it in a config file, in quotes")
+            raise UserError(
+                f"--config {entry}: YAML reads the value as {parsed!r}; to keep it as text, write it in quotes in a "
+                "config file"
+            )

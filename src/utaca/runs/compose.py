@@ -139,7 +139,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
     for key, value in overrides.items():
         if "." in key:
             group = key.partition(".")[0]
-            parts.faults.append(f"config key {key} is dotted; write --config '{group}={{KEY: VALUE, ...}}'.")
+            parts.faults.append(f"config key {key} has a dot; write --config '{group}={{KEY: VALUE, ...}}'.")
         elif key not in (*options, "decode"):
             parts.keys[key] = value
         elif isinstance(value, Mapping):
@@ -157,7 +157,7 @@ def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Pa
         elif isinstance(value, str) and value and key != "decode":
             _choose(parts, key, value, options)
         else:
-            path = ", or a path, as ./articles" if key == "corpus" else ""
+            path = ", or a path such as ./articles" if key == "corpus" else ""
             option = "" if key == "decode" else "the name of an option or "
             parts.faults.append(f"{key} must be {option}a mapping of keys{path}, not {value!r}.")
     return parts
@@ -175,7 +175,7 @@ def _choose(parts: _Parts, key: str, chosen: Any, options: Mapping[str, list[str
     if chosen in options.get(key, ()):
         parts.choices[key] = chosen
     else:
-        allowed = ", ".join(options.get(key, [])) + (", or the path of your own" if key == "corpus" else "")
+        allowed = ", ".join(options.get(key, [])) + (", or the path of your own corpus" if key == "corpus" else "")
         parts.faults.append(f"{key}={chosen} is unknown; {key} is one of {allowed}.")
 
 
@@ -248,7 +248,7 @@ def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[
         changes = {"kind": "remote", **changes}
     if was_remote and "name" not in changes and changes.get("model", base.get("model")) != base.get("model"):
         faults.append(
-            f"{role}.model is {changes['model']!r}, another than that of {base.get('name')}; name it too, as in "
+            f"{role}.model is {changes['model']!r}, not the model of {base.get('name')}; also set its name: "
             f"--config '{role}={{..., model: {changes['model']}, name: NAME}}'."
         )
     return changes
@@ -266,7 +266,7 @@ def _as_reader(base: Any, changes: Mapping[str, Any], is_chosen: bool, faults: l
     is_same_model = path == str(base.get("path")).rstrip("/")
     if not is_same_model and "name" not in changes:
         faults.append(
-            f"reader.path is {path!r}, another model than that of reader {base.get('name')}; name it too, as in "
+            f"reader.path is {path!r}, not the model of reader {base.get('name')}; also set its name: "
             f"--config 'reader={{name: NAME, path: {path}}}' (its other keys then start from the defaults of "
             "config/README.md, or from an option's by use: OPTION)."
         )

@@ -51,14 +51,14 @@ def _object(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any
     content: dict[str, Any] = {}
     for key, value in pairs:
         if key in content:
-            raise UserError(f"{path}: the key {key!r} comes twice; remove one")
+            raise UserError(f"{path}: the key {key!r} occurs twice; remove one of them")
         content[key] = value
     return content
 
 
 def _no_keys(path: str | Path) -> UserError:
     """The error of a file that is no mapping."""
-    return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
+    return UserError(f"{path} has no keys and values; write one KEY: VALUE per line")
 
 
 def _check_yaml(text: str, path: str | Path) -> None:
@@ -76,7 +76,7 @@ def _check_yaml(text: str, path: str | Path) -> None:
         line = f", line {mark.line + 1}," if mark else ""
         if "'\\t'" in why:
             raise UserError(f"{path}{line} begins with a tab; YAML is indented by spaces: replace it") from error
-        raise UserError(f"{path}{line} is no YAML ({' '.join(why.split())}); correct it") from error
+        raise UserError(f"{path}{line} is not valid YAML ({' '.join(why.split())}); correct it") from error
     except RecursionError:
         raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
 
@@ -88,9 +88,7 @@ def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[i
     ``done`` those of the nodes that were checked.
     """
     if id(node) in above:
-        raise UserError(
-            f"{path}, line {node.start_mark.line + 1}: an anchor holds itself; write out what it stands for"
-        )
+        raise UserError(f"{path}, line {node.start_mark.line + 1}: an anchor contains itself; write out its value")
     if id(node) in done:
         return
     if isinstance(node, yaml.ScalarNode):
@@ -117,8 +115,8 @@ def _check_value(node: yaml.ScalarNode, path: str | Path) -> None:
     except Exception as error:  # PyYAML raises errors of many classes here
         value, kind = repr(node.value[:40]), node.tag.rpartition(":")[2]
         raise UserError(
-            f"{path}, line {node.start_mark.line + 1}: {value} cannot be read as the {kind} that YAML takes it for; "
-            "correct it, or write a text in quotes"
+            f"{path}, line {node.start_mark.line + 1}: YAML takes {value} for a value of type {kind}, but it is not a "
+            "valid one; correct it, or put it in quotes"
         ) from error
 
 
@@ -130,8 +128,8 @@ def _check_keys(node: yaml.MappingNode, path: str | Path) -> None:
             line = key.start_mark.line + 1
             if key.value in lines:
                 raise UserError(
-                    f"{path}, line {line}: the key {key.value!r} comes twice, first in line {lines[key.value]}; remove "
-                    "one of them"
+                    f"{path}, line {line}: the key {key.value!r} occurs twice, first in line {lines[key.value]}; "
+                    "remove one of them"
                 )
             lines[key.value] = line
 
@@ -147,16 +145,19 @@ def check_words(words: Sequence[str]) -> None:
             check(value)
         elif option in _ENTRIES and "=" not in value:
             raise UserError(
-                f"{value} is taken for an entry of --config, which takes all words that follow it and wants KEY=VALUE; "
-                f"write {value} before --config"
+                f"--config takes all words that follow it, and {value} is not KEY=VALUE; write {value} before --config"
             )
         elif option in _ENTRIES and not _KEY.fullmatch(value.partition("=")[0]):
-            raise UserError(f"--config {value} begins with no key of the config; write KEY=VALUE, as seed=1")
+            raise UserError(
+                f"--config {value} does not begin with a key of the config; write KEY=VALUE, for example seed=1"
+            )
         elif option in _FOLDER:
             try:
                 os.makedirs(value, exist_ok=True)
             except OSError as error:
-                raise UserError(f"--directory {value} cannot be made ({error.strerror}); name another") from error
+                raise UserError(
+                    f"--directory {value} cannot be made ({error.strerror}); name another folder"
+                ) from error
 
 
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:

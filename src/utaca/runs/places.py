@@ -12,7 +12,7 @@ def check_paths(paths: Iterable[str | Path]) -> None:
     """Raise :class:`UserError` if a path is not UTF-8 or has a brace, which marks a wildcard for Snakemake."""
     for path in map(str, paths):
         if re.search("[{}\ud800-\udfff]", path):
-            raise UserError(f"{path!r} has a brace in it, or is not UTF-8, which Snakemake cannot take; rename it")
+            raise UserError(f"{path!r} has a brace in it, or is not UTF-8, which Snakemake does not support; rename it")
 
 
 def share_source(source: Path) -> None:

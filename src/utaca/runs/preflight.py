@@ -270,7 +270,7 @@ def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
             if not path.exists():
                 raise UserError(
                     f"detectors.{name}.taken is {folder}, but {path} does not exist; first make the detectors of the "
-                    "run that trains it, or set scale.detector_seeds to as many as there are"
+                    "run that trains them, or set scale.detector_seeds to the number of seeds in that folder"
                 )
             check_alike(path, settings_of(path), settings.detectors[name])
     return f"{len(taken)} taken"
@@ -315,9 +315,7 @@ def _to_fetch(reader: schema.ReaderSettings) -> int:
         with hub.asked_once(reader.path, reader.revision):
             about = HfApi().model_info(reader.path, revision=reader.revision or None, files_metadata=True, timeout=20)
     except (HTTPError, OSError, ValueError) as error:
-        raise UserError(
-            f"{where} has no weights in the cache, and the hub cannot be asked for them; {advice}"
-        ) from error
+        raise UserError(f"{where} has no weights in the cache, and the hub cannot be reached; {advice}") from error
     sizes = []
     for file in about.siblings or []:
         if file.rfilename.endswith(".safetensors") and not file.rfilename.startswith(files.TWICE):
@@ -361,7 +359,7 @@ def _memory(settings: schema.Config, stages: Collection[str], sets: Sequence[str
             if reader.dtype == "float32":
                 ways.append("reader.dtype=bfloat16")
             raise UserError(
-                f"reader {reader.name} needs {gib(size)} of {place} ({parts}), but {gib(free)} are free; take "
+                f"reader {reader.name} needs {gib(size)} of {place} ({parts}), but only {gib(free)} are free; use "
                 f"{', or '.join([*ways, 'a smaller reader', 'shorter documents'])}."
             )
         notes.append(f"{gib(size)} of {place}" + ("" if free is None else f", {gib(free)} are free"))
@@ -417,7 +415,10 @@ def _sizes(reader: schema.ReaderSettings) -> Sizes:
     """The sizes of a reader's model, by its config file."""
     config = files.config_file(reader)
     if config is None:
-        raise UserError(f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here")
+        raise UserError(
+            f"reader {reader.name!r} (reader.path={reader.path}) has no config.json here; fetch the reader first: "
+            "snakemake --cores 1 readers"
+        )
     return Sizes.of(files.check_config(config))
 
 

@@ -78,17 +78,19 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     """
     for place in (Path("logs"), *reversed(folder.parents), folder):
         if os.path.lexists(place) and not place.is_dir():
-            raise UserError(f"{place} is no folder, or links to a disk that is not mounted; mount it, or move it away")
+            raise UserError(
+                f"{place} is not a folder, or links to a disk that is not mounted; mount the disk, or move {place} away"
+            )
     path = folder / CONFIG
     if not path.is_file():
         return
-    advice = "name this run otherwise (--config run=NAME)"
+    advice = "give this run another name (--config run=NAME)"
     saved = read(path)
     try:
         saved_base = base(saved)
     except UserError as error:
         fault = error.faults[0] if isinstance(error, Faults) else str(error)
-        raise UserError(f"{path} was written under other settings: {fault} To keep it, {advice}.") from error
+        raise UserError(f"{path} was written with other settings: {fault} To keep it, {advice}.") from error
     now = dict(_flat(base(config)))
     there = dict(_flat(saved_base))
     changed = []
@@ -98,8 +100,8 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     if changed:
         more = [f"{len(changed) - _SHOWN} more keys"] if len(changed) > _SHOWN else []
         raise UserError(
-            f"run {config['run']} in {folder} was made with another {' and '.join(changed[:_SHOWN] + more)}; {advice}, "
-            f"or take up its settings (--configfile {path})."
+            f"run {config['run']} in {folder} was made with other settings: {', '.join(changed[:_SHOWN] + more)}; "
+            f"{advice}, or use its settings (--configfile {path})."
         )
 
 
@@ -144,7 +146,7 @@ def read(path: Path) -> dict[str, Any]:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no whole config of a run; remove it and run again") from error
+        raise UserError(f"{path} is not a complete config of a run; remove it and run again") from error
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     if config.run:
         yield from _name_faults(config.run, "run")
     if config.run in SHARED_FOLDERS:
-        yield f"run is {config.run!r}, which is a folder that runs share; give it another name."
+        yield f"run is {config.run!r}, which is the name of a folder that all runs share; give the run another name."
     for name in ("reader", "corpus", *ROLES, "scale"):
         yield from _name_faults(getattr(config, name).name, f"{name}.name")
     split_faults: list[str] = []
@@ -102,7 +102,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     yield from _reader_faults(config.reader)
     if config.reader.graphs and config.generation.together:
         yield (
-            "reader.graphs=true is for answers that share no passes; set generation.together=false, or leave "
+            "reader.graphs=true works only if answers do not share passes; set generation.together=false, or leave "
             "reader.graphs out."
         )
     yield from _corpus_faults(config.corpus)
@@ -123,7 +123,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
     for name in config.tasks.sets:
         yield from _name_faults(name, f"tasks.sets.{name}")
         if name in schema.SECTIONS:
-            yield f"tasks.sets.{name} has the name of a section of decode; give it another."
+            yield f"tasks.sets.{name} has the name of a section of decode; give it another name."
     decode_faults = list(_decode_faults(config))
     yield from decode_faults
     if not decode_faults:
@@ -131,7 +131,7 @@ def _config_faults(config: schema.Config) -> Iterator[str]:
         yield from _trigger_faults(config)
         yield from _plan_faults(config)
     if not config.answers:
-        yield "answers is empty; name a file, as in results/answers.sqlite."
+        yield "answers is empty; name a file, such as results/answers.sqlite."
     try:
         is_database(config.answers)
     except UserError as fault:
@@ -161,11 +161,11 @@ def _split_faults(split: schema.SplitSettings, path: str) -> Iterator[str]:
     all_budgets = [*split.budgets, *(each.budget for each in split.paths)]
     repeated = [each.budget for each in split.paths if all_budgets.count(each.budget) > 1]
     if repeated:
-        yield f"{path}.paths has K_max={repeated[0]}, which another path or {path}.budgets has too; leave one of them."
+        yield f"{path}.paths has K_max={repeated[0]}, which another path or {path}.budgets has too; remove one of them."
     if not split.evidence:
         yield f"{path}.evidence is empty; name some of {', '.join(schema.EVIDENCE)}."
     if split.people and path != "scale.test":
-        yield f"{path}.people is {split.people}, but only the test split takes a file; set scale.test.people."
+        yield f"{path}.people is {split.people}, but only the test split can use a file; set scale.test.people instead."
 
 
 def _expanded_faults(config: schema.Config) -> Iterator[str]:
@@ -192,8 +192,8 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
         yield "reader.path is empty; set it to a Hugging Face id or a local folder."
     if reader.revision and (reader.path.lower().endswith(".gguf") or os.path.exists(reader.path)):
         yield (
-            f"reader.revision is {reader.revision}, a version on a hub, but reader.path={reader.path} is here, where "
-            "there is only one; leave reader.revision out."
+            f"reader.revision is {reader.revision}, but reader.path={reader.path} is on this machine and has no "
+            "versions; leave reader.revision out."
         )
     if memory.n_representatives > memory.block_size:
         yield (
@@ -202,8 +202,8 @@ def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
         )
     if memory.representatives == schema.TOKENS and memory.storage == "host":
         yield (
-            "reader.memory.representatives=tokens ranks blocks by all keys, which reader.memory.storage=host keeps "
-            "from the device; set reader.memory.storage=device or representatives=attention_mass."
+            "reader.memory.representatives=tokens needs all keys on the device, but reader.memory.storage=host keeps "
+            "them in host memory; set reader.memory.storage=device or reader.memory.representatives=attention_mass."
         )
     # A key, whether its value excludes CUDA graphs, and the value that it must have with them.
     with_graphs = (
@@ -238,8 +238,8 @@ def _window_faults(config: schema.Config) -> Iterator[str]:
         lengths = " and ".join(f"scale.{split}.tokens" for split in too_short)
         yield (
             f"the window of reader {config.reader.name} (reader.memory.n_init={memory.n_init}, "
-            f"n_local={memory.n_local}) leaves {found} outside, and below {LEAST_OUTSIDE:.0%} a budget hardly "
-            f"matters; raise {lengths}, or lower reader.memory.n_local, up to {AIM_OUTSIDE:.0%}."
+            f"n_local={memory.n_local}) leaves only {found} outside of it. Below {LEAST_OUTSIDE:.0%}, a budget hardly "
+            f"matters; raise {lengths} or lower reader.memory.n_local until {AIM_OUTSIDE:.0%} are outside."
         )
 
 
@@ -247,8 +247,8 @@ def _corpus_faults(corpus: schema.CorpusSettings) -> Iterator[str]:
     """Faults of the corpus: a path belongs to the source "folder", and only to it."""
     if corpus.source == "folder" and not corpus.path:
         yield (
-            "corpus.path is empty but corpus.source is folder; give the folder or file, "
-            "as in --config corpus=/data/articles.jsonl."
+            "corpus.path is empty but corpus.source is folder; name a folder or file, "
+            "for example --config corpus=/data/articles.jsonl."
         )
     if corpus.source != "folder" and corpus.path:
         yield f"corpus.path is set but corpus.source is {corpus.source}; only corpus.source=folder reads it."
@@ -258,14 +258,17 @@ def address_fault(url: str) -> str:
     """Why ``url`` is not a server's address, as the rest of a sentence that begins with its key; "" if it is one."""
     if re.search("[@?#]", url):
         # The message omits the URL, which may hold a key.
-        return "must not hold a user, a password or a query; name the environment variable of the key in api_key_env"
+        return (
+            "must not have a user, a password or a query; put the key into an environment variable, and name the "
+            "variable in api_key_env"
+        )
     try:
         is_address = _ADDRESS.fullmatch(url) and AnyHttpUrl(url).port != 0
     except ValueError:
         is_address = False
     if is_address:
         return ""
-    return f"{url!r} must be the server's address, as in http://localhost:8000/v1 or http://[::1]:8000/v1"
+    return f"{url!r} must be the address of the server, such as http://localhost:8000/v1 or http://[::1]:8000/v1"
 
 
 def is_database(answers: str) -> bool:
@@ -277,8 +280,8 @@ def is_database(answers: str) -> bool:
         return False
     if not _DATABASE.fullmatch(answers):
         raise UserError(
-            f"answers must be the path of a file, or {DATABASE} without a password; put that into the environment "
-            "variable PGPASSWORD or into ~/.pgpass"
+            f"answers must be the path of a file, or {DATABASE} without a password; put the password into the "
+            "environment variable PGPASSWORD or into ~/.pgpass"
         )
     return True
 
@@ -290,19 +293,19 @@ def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[s
         yield f"{role}.base_url {fault}."
     if remote and endpoint.name == "reference":
         yield (
-            f"{role}.name is reference, which is the embedded endpoint's; name the server and its model, as in "
+            f"{role}.name is reference, which is the name of the built-in endpoint; name the server and its model: "
             f"--config '{role}={{name: NAME, model: MODEL, base_url: URL}}' or "
             f"'{role}={{use: gpt_oss_120b, base_url: URL}}'."
         )
     if not remote and endpoint.base_url:
         yield (
-            f"{role}.base_url is set but {role}.kind is reference, which is called in process; set {role}.kind=remote, "
-            "or leave base_url out."
+            f"{role}.base_url is set but {role}.kind is reference, which needs no server; set {role}.kind=remote, or "
+            f"leave {role}.base_url out."
         )
     if not remote and endpoint.model != EMBEDDED:
         yield (
-            f"{role}.model is {endpoint.model!r} but {role}.kind is reference, whose model is {EMBEDDED}; a server's "
-            f"model needs its address in {role}.base_url."
+            f"{role}.model is {endpoint.model!r} but {role}.kind is reference, whose model is {EMBEDDED}; to use "
+            f"a server, set {role}.base_url to its address."
         )
     if endpoint.api_key_env and not _VARIABLE.fullmatch(endpoint.api_key_env):
         # The value may be the key itself: never show it.
@@ -317,12 +320,15 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
     if not detector.signals and not detector.embedding:
         yield f"{path}.signals is empty and {path}.embedding is false; give it at least one input."
     if unknown := [name for name in detector.signals if name not in schema.SIGNALS]:
-        yield f"{path}.signals names {unknown[0]!r}; signals are {', '.join(schema.SIGNALS)}."
+        yield f"{path}.signals has {unknown[0]!r}, which does not exist; signals are {', '.join(schema.SIGNALS)}."
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
-        yield f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2."
+        yield f"{path}.classes is {detector.classes} but {key} has two classes; set {path}.classes to 2."
     if detector.chain > 1 and not detector.lstm:
-        yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
+        yield (
+            f"{path}.chain is {detector.chain}, but only a detector with an LSTM can read several answers in a row; "
+            "set it to 1."
+        )
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it also learns from."
 
@@ -339,31 +345,39 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
         if name in KINDS:
-            yield f"{path} is called like a kind of trigger; give it another name."
+            yield f"{path} has the name of a kind of trigger; give the detector another name."
         if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
-            yield f"{path} has a name that tables have for a baseline or another threshold; give it another."
+            yield (
+                f"{path} has a name that the tables use for a baseline or another threshold; give the detector another "
+                "name."
+            )
         yield from _detector_faults(detector, path)
         if detector.taken:
             for key in ("start", "sets", "mixed"):
                 if value := getattr(detector, key):
-                    yield f"{path}.{key} is {value!r}, but {path}.taken says that it is not trained; remove one."
+                    yield (
+                        f"{path}.{key} is {value!r}, but {path}.taken says that the detector is not trained here; "
+                        "remove one of them."
+                    )
             continue
         if detector.embedding and detector.site not in recorded.sites:
-            yield f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add it there."
+            yield (
+                f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add {detector.site} "
+                "there."
+            )
         if detector.label == "needed" and not recorded.expanded:
             yield (
-                f"{path}.label is needed, which trajectories tell only where trajectories.expanded is above 0; set it "
-                "to a K_max."
+                f"{path}.label is needed, which needs trajectories.expanded above 0; set trajectories.expanded to a "
+                "K_max."
             )
         if detector.start:
             yield from _start_faults(detector, path, config)
         for task_set in detector.sets:
             if task_set not in config.tasks.sets:
-                yield f"{path}.sets names {task_set!r}, but tasks.sets are {_sets(config)}."
+                yield f"{path}.sets names {task_set!r}, which is not in tasks.sets; tasks.sets has {_sets(config)}."
             elif not config.tasks.sets[task_set].budgets:
                 yield (
-                    f"{path}.sets names {task_set!r}, but tasks.sets.{task_set}.budgets is empty; give it compact "
-                    "budgets."
+                    f"{path}.sets names {task_set!r}, but tasks.sets.{task_set}.budgets is empty; give it some budgets."
                 )
 
 
@@ -377,13 +391,13 @@ def _start_faults(detector: schema.DetectorSettings, path: str, config: schema.C
     first = config.detectors.get(detector.start)
     if first is None or first is detector:
         others = ", ".join(name for name, other in config.detectors.items() if other is not detector) or "none"
-        yield f"{path}.start is {detector.start!r} but must name another of detectors, which are {others}."
+        yield f"{path}.start is {detector.start!r} but must name another of detectors, which has {others}."
     elif first.start:
-        yield f"{path}.start is {detector.start}, which itself starts from {first.start}; name that one."
+        yield f"{path}.start is {detector.start}, which itself starts from {first.start}; set it to {first.start}."
     elif key := detector.differing(first):
         yield (
-            f"{path}.{key} is {getattr(detector, key)} but must be {getattr(first, key)}, as in the variant that it "
-            f"starts from, {detector.start}."
+            f"{path}.{key} is {getattr(detector, key)} but must be {getattr(first, key)}, as in the detector that "
+            f"it starts from, {detector.start}."
         )
 
 
@@ -393,7 +407,7 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
         path = f"decode.{section}"
         if section not in (*schema.SECTIONS, *config.tasks.sets):
             sections = ", ".join(schema.SECTIONS)
-            yield f"{path} is unknown; sections are {sections}, or a set of tasks.sets, which are {_sets(config)}."
+            yield f"{path} is unknown; sections are {sections}, or one of tasks.sets, which has {_sets(config)}."
         for twice in dict.fromkeys(name for name in names if names.count(name) > 1):
             yield f"{path} names {twice} twice; remove one."
         for name in dict.fromkeys(names):
@@ -403,15 +417,15 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
             if point is None:
                 near = difflib.get_close_matches(name, config.points, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
-                yield f"{path} names {name!r}, which is none of points; {hint}"
+                yield f"{path} names {name!r}, which is not in points; {hint}"
             elif section in _BLOCKS_ONLY and is_sound and not point.in_blocks:
-                yield f"{path} names {name}, of another method than block memory; decode it in methods."
+                yield f"{path} names {name}, which does not use block memory; move it to decode.methods."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:
     """Faults of the plan's comparisons; each of their names must be an adaptive point of ``decode.test``."""
     if config.plan.secondary and not config.plan.primary:
-        yield "plan.secondary is given but plan.primary is empty; name the comparison that decides."
+        yield "plan.secondary is set but plan.primary is empty; set plan.primary to the main comparison."
     adaptive = [name for name in config.decode.get(schema.TEST, ()) if config.points[name].adaptive]
     comparisons = config.plan.comparisons
     # A comparison is a pair of names, of which the second may be "".
@@ -453,17 +467,20 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
     for key in ("base", "policy", "trigger"):
         text = str(getattr(point, key))
         if text and not point.adaptive and (key, point.method) != ("policy", schema.TOP_P):
-            yield f"{path}.{key} is {text!r} but is for method utaca, not {point.method}; remove it."
+            yield f"{path}.{key} is {text!r} but only method utaca uses it, not {point.method}; remove it."
     if point.adaptive and point.base and point.base not in schema.CONTEXT_METHODS:
         yield f"{path}.base is {point.base!r} but must be one of {', '.join(schema.CONTEXT_METHODS)}."
     if point.drafts and not point.in_blocks:
-        yield f"{path}.drafts is {point.drafts} but is for points that decode from block memory; remove it."
+        yield f"{path}.drafts is {point.drafts} but only points with block memory use drafts; remove it."
     if point.draft_budget and not (point.method == schema.FIXED and point.drafts):
-        yield f"{path}.draft_budget is {point.draft_budget} but is for points of method infllm with drafts; remove it."
+        yield (
+            f"{path}.draft_budget is {point.draft_budget} but only points of method infllm with drafts use it; remove "
+            "it."
+        )
     elif point.draft_budget >= max(point.budget, 1):
         yield f"{path}.draft_budget is {point.draft_budget} but must be below the budget, which is {point.budget}."
     if point.seeds != 1 and not point.detected:
-        yield f"{path}.seeds is set but no detector expands its budget; remove it."
+        yield f"{path}.seeds is set, but the point has no detector; remove it."
     if point.seeds > config.scale.detector_seeds:
         yield (
             f"{path}.seeds is {point.seeds} but must be at most scale.detector_seeds, which is "
@@ -473,14 +490,14 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
     if trigger.kind == "agreement" and trigger.value is not None and trigger.value >= max(point.budget, 1):
         yield f"{path}.trigger is {trigger} but N must be below the budget, which is {point.budget}."
     if trigger.kind == "margin" and trigger.value is None:
-        yield f"{path}.trigger is margin but needs its threshold in logits, as in margin.2.5."
+        yield f"{path}.trigger is margin but needs a threshold in logits, such as margin.2.5."
     if (point.in_blocks or point.adaptive) and point.budget < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif point.method == schema.TOP_P and re.fullmatch(schema.TOP_P_POLICY, point.policy) is None:
-        yield f"{path}.policy is {point.policy!r} but method top_p needs top_p.X with X below 1, as in top_p.0.9."
+        yield f"{path}.policy is {point.policy!r} but method top_p needs top_p.X with X below 1, such as top_p.0.9."
     elif point.adaptive:
         policy = re.fullmatch(schema.POLICY, point.policy)
-        needed = "an adaptive budget needs set.N or sub.N with N at least 1, as in sub.16"
+        needed = "an adaptive budget needs set.N or sub.N with N at least 1, such as sub.16"
         if policy is None:
             yield f"{path}.policy is {point.policy!r} but {needed}."
         elif policy[1] == "set" and int(policy[2]) > point.budget:

@@ -89,7 +89,7 @@ OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value is None 
 """A text that may be empty; YAML's null becomes an empty text."""
 Lengths = Annotated[
     list[Whole],
-    must("be two ascending lengths, as in [400, 900]", lambda ends: len(ends) == 2 and 0 < ends[0] <= ends[1]),
+    must("be two ascending lengths, such as [400, 900]", lambda ends: len(ends) == 2 and 0 < ends[0] <= ends[1]),
 ]
 """The smallest and the largest length of a document."""
 Budgets = Annotated[

@@ -59,7 +59,7 @@ def parse(text: str) -> TriggerSetting:
         return TriggerSetting("detector", text)
     match = _FORMS[kind].fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no trigger; write {_WRITTEN[kind]}")
+        raise ValueError(f"{text!r} is not a trigger; write {_WRITTEN[kind]}")
     # None if the kind has no number, or if its number was left out.
     number = match[1] if match.lastindex else None
     if number is None:
@@ -69,9 +69,9 @@ def parse(text: str) -> TriggerSetting:
 
 # How each kind is written, for messages.
 _WRITTEN = {
-    "margin": "margin, or margin.X with X logits, as in margin.2.5",
-    "agreement": "agreement, or agreement.N with N blocks, as in agreement.4",
-    "every": "every.N with N steps, as in every.40",
+    "margin": "margin, or margin.X with X logits, such as margin.2.5",
+    "agreement": "agreement, or agreement.N with N blocks, such as agreement.4",
+    "every": "every.N with N steps, such as every.40",
     "never": "never, without a number",
 }
 
@@ -84,7 +84,7 @@ def _read(value: Any) -> Any:
         return TriggerSetting()
     if isinstance(value, str):
         return parse(value)
-    raise ValueError("a trigger is a text, as in every.40")
+    raise ValueError("a trigger is a string such as every.40")
 
 
 TriggerText = Annotated[

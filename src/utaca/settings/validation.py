@@ -29,7 +29,7 @@ def as_number(value: Any) -> Any:
     Raises :class:`ValueError` for booleans, which Python takes for numbers.
     """
     if isinstance(value, bool):
-        raise ValueError("true and false are no numbers")
+        raise ValueError("true and false are not numbers")
     return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
@@ -66,7 +66,7 @@ Whole = Annotated[int, pydantic.BeforeValidator(as_number)]
 Number = Annotated[float, pydantic.BeforeValidator(as_number)]
 """A number; a whole one may be given as text."""
 _NUMBERS = {int: Whole, float: Number, tuple[int, ...]: tuple[Whole, ...], tuple[float, ...]: tuple[Number, ...]}
-_TYPE_NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 
 
 def keys(kind: type[T]) -> type[T]:
@@ -147,7 +147,7 @@ def unknown_key(path: str, names: Iterable[str]) -> str:
     where, _, key = path.rpartition(".")
     names = sorted(names)
     near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
-    hint = f"did you mean {join(where, near[0])}?" if near else f"allowed are {', '.join(names) or 'none'}."
+    hint = f"did you mean {join(where, near[0])}?" if near else f"allowed keys are {', '.join(names) or 'none'}."
     return f"unknown config key {path}; {hint}"
 
 
@@ -177,9 +177,9 @@ def _misread(value: Any, path: str) -> Iterator[str]:
                 yield from _misread(name, f"{where}, key {name!r},")
                 yield from _misread(each, join(path, name))
             else:
-                yield f"{where} has the key {name}, which YAML takes for {_read_as(name)}; write it in quotes."
+                yield f"{where} has the key {name}, which YAML takes for {_read_as(name)}; write the key in quotes."
     elif isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-        yield f"{where} holds {value!r}, which is no text: it has half of a character; type it again."
+        yield f"{where} holds {value!r}, which is not valid text, because it has half of a character; type it again."
 
 
 def _read_as(value: Any) -> str:
@@ -277,5 +277,5 @@ def _sentence(kind: type, fault: Any, where: str) -> str:
         advice = "begin it with a letter, or write it in quotes in a config file"
         if "." in path:
             advice = "write it in quotes"
-        return f"{path} must be a text, but is {value}, which YAML takes for {_read_as(value)}; {advice}."
+        return f"{path} must be text, but YAML takes {value} for {_read_as(value)}; {advice}."
     return f"{path} must be {allowed}, not {value!r}."

@@ -65,7 +65,7 @@ class Official:
         (name,) = self.task.files
         try:
             if not self.task().is_official({name: path}):
-                raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
+                raise UserError(f"{path} does not have the {self.task.rows:,} rows of the official file")
         except UserError as error:
             # A file just downloaded lies at a scratch path, which says nothing to people.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
@@ -132,7 +132,7 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
     names = list(dict.fromkeys(names))
     for name in names:
         if name not in official:
-            raise UserError(f"no benchmark's file is called {name!r}; name one of {', '.join(official)}")
+            raise UserError(f"there is no benchmark file {name!r}; choose one of {', '.join(official)}")
     # Files that come from one source, such as one archive, are fetched at once.
     missing: dict[Source, list[Official]] = {}
     for name in names:
@@ -151,7 +151,9 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
             folder.mkdir(parents=True, exist_ok=True)
             scratch = tempfile.mkdtemp(prefix=".fetched-", dir=folder)
         except OSError as error:
-            raise UserError(f"{folder} cannot be written to ({error.strerror}); name another by --folder") from error
+            raise UserError(
+                f"{folder} cannot be written to ({error.strerror}); name another folder with --folder"
+            ) from error
         try:
             yield from _fetched(source, files, folder, Path(scratch))
         finally:
@@ -173,13 +175,13 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
         if source.sha256:
             digest = sha256(downloaded)
             if digest != source.sha256:
-                fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or came damaged"
+                fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or is damaged"
     except (OSError, HTTPException, ValueError) as error:
         fault = f"{source.address} cannot be fetched ({_reason(error)})"
     for file in files:
         path = file.path(folder)
         part = f"its member {file.member}" if file.member else "the file"
-        by_hand = f"bring it by hand: {part} must lie at {path}"
+        by_hand = f"copy {part} to {path} yourself"
         try:
             if fault:
                 raise UserError(fault)
@@ -238,7 +240,7 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:  # KeyError: there is no such member
-        raise UserError(f"{source.address} is no whole archive with {member}") from error
+        raise UserError(f"{source.address} is incomplete or has no file {member}") from error
     return path
 
 

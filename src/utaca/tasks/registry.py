@@ -22,7 +22,7 @@ TASKS: dict[str, type[Task]] = {
 def task_of(settings: TaskSetSettings) -> Task:
     """The task of a set whose settings these are. Raises :class:`UserError` if no task has the name that they give."""
     if settings.task not in TASKS:
-        raise UserError(f"no task is called {settings.task!r}; name one of {', '.join(TASKS)}")
+        raise UserError(f"there is no task {settings.task!r}; choose one of {', '.join(TASKS)}")
     return TASKS[settings.task]()
 
 
@@ -47,7 +47,7 @@ def files_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
     for name, path in paths.items():
         if not path.is_file():
             raise UserError(
-                f"{path}, file {name!r} of task {settings.task}, is not there; utaca fetch-tasks fetches the "
-                "official files, see docs/benchmarks.md"
+                f"{path}, file {name!r} of task {settings.task}, does not exist; run utaca fetch-tasks to download the "
+                "official files (docs/benchmarks.md)"
             )
     return paths

@@ -17,7 +17,7 @@ from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.metrics import METRICS
 from utaca.tasks.task import Example, Task, cut
 
-MEND = "docs/benchmarks.md says which file the task reads"
+MEND = "docs/benchmarks.md describes the file that the task needs"
 """End of the error messages about a file of another layout."""
 
 
@@ -61,7 +61,7 @@ class Rows(Task):
         check_count(path, len(chosen), "rows", count)
         name, times = Counter(row.id for row in chosen).most_common(1)[0]
         if times > 1:
-            raise UserError(f"{path} calls {times} rows {name!r}; give each a {self.id_key!r} of its own")
+            raise UserError(f"{path} has {times} rows with the {self.id_key} {name!r}; give each row its own")
         return [self._example(row, prompts, settings.length) for row in chosen]
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
@@ -111,8 +111,7 @@ def check_count(path: Path, present: int, what: str, wanted: int) -> None:
     """
     if present < wanted:
         raise UserError(
-            f"{path} has {present} {what}, and the set's examples={wanted} asks for more; ask for fewer, or for 0, "
-            "which is all"
+            f"{path} has {present} {what}, but the set has examples={wanted}; lower examples, or set it to 0 for all"
         )
 
 

@@ -136,8 +136,8 @@ class _Ruler(Task):
         super().check(settings)
         if settings.length <= self.new_tokens:
             raise UserError(
-                f"task {self.name} fills a prompt up to its set's length, the {self.new_tokens} tokens of an answer "
-                f"included, which is {settings.length}; give it one that holds more than an answer"
+                f"task {self.name} needs a length above {self.new_tokens}, the tokens of an answer, but its set has "
+                f"length={settings.length}; raise length"
             )
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
@@ -159,8 +159,8 @@ class _Ruler(Task):
                 body = _fitted(samples[evidence], n_documents, prompts, room)
                 if body is None:
                     raise UserError(
-                        f"{path}: question {question.id} does not fit into length={settings.length} with its own "
-                        "paragraphs and its answer; raise the set's length"
+                        f"{path}: question {question.id} with its paragraphs and its answer does not fit into "
+                        f"length={settings.length}; raise the set's length"
                     )
                 name = named(question.id, evidence)
                 examples.append(Example(name, question.document, body, asking, question.references, question.text))
@@ -196,11 +196,11 @@ class _Ruler(Task):
         Raises :class:`UserError`, which names the file ``path``, if two have one id or there are too few.
         """
         if len({question.id for question in questions}) < len(questions):
-            raise UserError(f"{path} has two questions of one id; give each one of its own")
+            raise UserError(f"{path} has two questions with the same id; give each question its own")
         if not questions or settings.examples > len(questions):
             raise UserError(
-                f"{path} has {len(questions)} questions for task {self.name}, its set wants "
-                f"{settings.examples or 'all'}; ask for fewer or name a larger file"
+                f"{path} has {len(questions)} questions for task {self.name}, but its set asks for "
+                f"{settings.examples or 'all'}; ask for fewer, or name a larger file"
             )
         if settings.mended:
             questions = random.Random(SEED).sample(questions, len(questions))
@@ -266,7 +266,7 @@ class QA1(_Ruler):
         source.titles |= by_title.keys()
         unknown = [title for title in articles if title not in by_title]
         if unknown:
-            raise UserError(f"{path} has no article {unknown[0]!r}; name in articles what it has")
+            raise UserError(f"{path} has no article {unknown[0]!r}; correct articles")
         for title in dict.fromkeys(articles or by_title):
             paragraphs = by_title[title]
             texts = list(dict.fromkeys(paragraph["context"] for paragraph in paragraphs))
@@ -315,7 +315,7 @@ class QA2(_Ruler):
         """Raise :class:`UserError` also if the set names articles: its questions are about several."""
         super().check(settings)
         if settings.articles:
-            raise UserError("articles are qa_1's; leave them out of a set of qa_2")
+            raise UserError("articles is only for qa_1; leave it out of a set of qa_2")
 
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         """Read a file of HotpotQA's; ``articles`` is empty (:meth:`check`). See :meth:`_Ruler._source`."""
@@ -427,7 +427,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         # SQuAD has its articles under "data"; any other object is a JSONL file of a single line.
         content = content.get("data", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise UserError(f"{path} is no list of rows; {MEND}")
+        raise UserError(f"{path} is not a list of rows; {MEND}")
     for number, row in enumerate(content, start=1):
         yield f"{path}, row {number},", row
 

@@ -355,7 +355,7 @@ def _json(body: bytes) -> dict[str, Any]:
     except UserError as error:
         raise Fault(str(error), code="invalid_json") from None
     if not isinstance(content, dict):
-        raise Fault("the body is not a JSON object; send one with model and messages, or model and prompt")
+        raise Fault("the body is not a JSON object; send an object with model and messages, or with model and prompt")
     return content
 
 
@@ -377,13 +377,18 @@ def _order(
     question = tuple(tokens[n_document:])
     # A client must not make the server read any of its files; the one that the server was started with is allowed.
     if wanted.trigger and wanted.trigger.endswith(".safetensors") and wanted.trigger != defaults.trigger:
-        raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
+        raise Fault(
+            "utaca.trigger is the path of a file, which requests cannot use; name a trigger that ships for the model",
+            param="utaca.trigger",
+        )
     max_tokens = request.max_completion_tokens or request.max_tokens
     echo = ()
     if isinstance(request, PlainRequest) and request.echo:
         echo = _pieces(reader, tokens) if n_logprobs is not None else [reader.tokenizer.decode(tokens)]
     if max_tokens == 0 and not (echo and n_logprobs is not None):
-        raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
+        raise Fault(
+            "max_tokens=0 needs echo and logprobs; set both, or set max_tokens to at least 1", param="max_tokens"
+        )
     room = _room_for_answer(reader, len(question), max_tokens or 1)
     # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
     max_new_tokens = min(defaults.max_new_tokens, room) if max_tokens is None else max(1, max_tokens)
@@ -413,9 +418,9 @@ def _room_for_answer(reader: Reader, n_question: int, n_answer: int) -> int:
     room = reader.positions - n_question
     if room < n_answer:
         raise Fault(
-            f"a question of {n_question} tokens and an answer of {n_answer} are beyond the {reader.positions} "
-            f"positions of reader {reader.settings.name}; lower max_tokens, or put a blank line before the question: "
-            "what stands before it is read as a document",
+            f"the question has {n_question} tokens and the answer may have {n_answer}, together more than the "
+            f"{reader.positions} positions of reader {reader.settings.name}; lower max_tokens, or put a blank line "
+            "before the question, so that the text before it is read as a document",
             code="context_length_exceeded",
         )
     return room
@@ -467,7 +472,7 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
     last message is not the user's.
     """
     if messages[-1].role != "user":
-        raise Fault("the last message must be the user's; end messages with one of role user", param="messages")
+        raise Fault("the last message must have the role user; add a message of that role", param="messages")
     roles = ["system" if message.role == "developer" else message.role for message in messages]
     texts = [SEPARATOR.join(message.parts) for message in messages]
     # The conversation as a text, and where each message starts in it.
@@ -539,7 +544,7 @@ def _plain(reader: Reader, prompt: str | Sequence[int]) -> tuple[list[int], int]
         prompt = reader.tokenizer(whole_characters(prompt), add_special_tokens=not has_opening)["input_ids"]
     tokens = reader.document(prompt).tolist()
     if len(tokens) < 2:
-        raise UserError("the prompt must have at least two tokens; write more")
+        raise UserError("the prompt must have at least two tokens; make it longer")
     pieces = [written(reader.tokenizer, token) for token in tokens]
     text = "".join(pieces).rstrip().removesuffix(reader.after.rstrip()).rstrip()
     split = _last_blank_line(text)

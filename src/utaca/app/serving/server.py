@@ -65,8 +65,8 @@ class Server(uvicorn.Server):
         check_key(settings.api_key)
         if reader.settings.memory.prefill_budget == OWN:
             raise UserError(
-                "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads it once for "
-                "all requests; give reader.memory.prefill_budget a number of blocks, as 16"
+                "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads each "
+                "document only once; set reader.memory.prefill_budget to a number of blocks, such as 16"
             )
         self.reader = reader
         self.settings = settings
@@ -160,7 +160,7 @@ class Server(uvicorn.Server):
         self._authorise(request)
         name = request.query_params.get("name", "")
         if not name.strip():
-            raise Fault("the file has no name; give one, as /document?name=report.pdf", param="name")
+            raise Fault("the file has no name; add it to the address, as in /document?name=report.pdf", param="name")
         content = await _body(request, "application/octet-stream")
         notes: list[str] = []
         try:
@@ -289,7 +289,7 @@ class _OwnHost:
         if needs_no_host or is_loopback(name) or name.lower() == self._server.settings.host.lower():
             return await self._app(scope, receive, send)
         fault = Fault(
-            f"the Host header {host!r} does not name this machine; ask at {self._server.address}, or start the server "
+            f"the Host header {host!r} does not name this machine; use {self._server.address}, or start the server "
             "with --host 0.0.0.0",
             MISDIRECTED,
             "wrong_host",
@@ -302,8 +302,8 @@ def check_key(key: str) -> None:
     """Raise :class:`UserError` if no client could send a key; "" is none."""
     if key and not KEY.fullmatch(key):
         raise UserError(
-            "UTACA_API_KEY holds a space, a line break or a character that is not ASCII, which no client can send; "
-            "set a key of printable ASCII characters"
+            "UTACA_API_KEY has a space, a line break or a character that is not ASCII, so clients cannot send it; use "
+            "printable ASCII characters without spaces"
         )
 
 

@@ -118,7 +118,7 @@ class Worker(threading.Thread):
         if self._deadline is not None:
             raise _ending()
         if self.waiting >= WAITING:
-            raise Fault(f"{WAITING} prompts wait for an answer already; try again later", 503, "overloaded")
+            raise Fault(f"{WAITING} prompts are already waiting for an answer; try again later", 503, "overloaded")
         for job in jobs:
             self._news.put(job)
 

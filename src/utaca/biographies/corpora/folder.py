@@ -36,7 +36,7 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     if path.is_dir():
         records = _folder(path, key)
     elif not path.exists():
-        raise UserError(f"{key} {path} does not exist; correct it")
+        raise UserError(f"{key} {path} does not exist; correct the path")
     elif path.suffix.lower() == ".jsonl":
         records = (_record(row, where) for where, row in texts.records(path, _MEND))
     elif path.suffix.lower() == ".parquet":
@@ -47,8 +47,8 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     rows = [row for row in candidates if row["text"]]
     if not rows:
         raise UserError(
-            f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
-            "paragraphs are separated by blank lines"
+            f"{key} {path} has no paragraph of at least {MINIMUM_CHARACTERS} characters; separate the paragraphs by "
+            "blank lines"
         )
     n_short = len(candidates) - len(rows)
     if n_short:
@@ -64,12 +64,12 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     """
     left_out: dict[str, list[str]] = {}
     files = prose_files(str(path), left_out)
-    omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
+    omissions = "; ".join(f"{len(paths)} {reason}, such as {paths[0]}" for reason, paths in left_out.items())
     if UNREADABLE in left_out:
-        raise UserError(f"{key} {path} has what cannot be read: {left_out[UNREADABLE][0]}; correct its permissions")
+        raise UserError(f"{key} {path}: {left_out[UNREADABLE][0]} cannot be read; correct its permissions")
     if not files:
         others = f" ({omissions})" if omissions else ""
-        raise UserError(f"{key} {path} has no .txt or .md file{others}; put prose there or correct the path")
+        raise UserError(f"{key} {path} has no .txt or .md file{others}; add text files, or correct the path")
     if omissions:
         _log.warning("%s: left out: %s", path, whole_characters(omissions))
     for file in files:
@@ -97,7 +97,7 @@ def _record(record: dict[str, Any], place: str) -> dict[str, str]:
     """The known fields of a record; raises :class:`UserError` that names its ``place`` if title or text is missing."""
     for name in _NEEDED:
         if not isinstance(record.get(name), str) or not record[name].strip():
-            raise UserError(f"{place} has no text under {name!r}; {_MEND}")
+            raise UserError(f"{place} has no text under the key {name!r}; {_MEND}")
     known = {}
     for name in (*_NEEDED, *_OPTIONAL):
         if record.get(name) is not None:

@@ -148,11 +148,12 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     number that is not finite, or if the trajectories lack a column that the detector needs.
     """
     if not trajectories.num_rows:
-        raise UserError("the trajectories hold no token; decode the split again with at least one document")
+        raise UserError("the trajectories have no tokens; decode the split again with at least one document")
     missing = sorted(set(columns(settings)) - set(trajectories.column_names))
     if missing:
         raise UserError(
-            f"the trajectories hold no {missing[0]}; list its site in trajectories.sites, decode them again"
+            f"the trajectories have no {missing[0]}; add its site to trajectories.sites, then decode the trajectories "
+            "again"
         )
     order, keyed = _sorted(trajectories, "trajectories")
     # 1 if the expanded pass gives another token, 0 if it gives the same, -1 if there was no such pass.
@@ -162,8 +163,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         label, value = _judged(keyed, labels)
     elif (needed < 0).any():
         raise UserError(
-            f"{_token(keyed, int((needed < 0).argmax()))} was not tried under an expanded budget, which the label "
-            "needed is made of; set trajectories.expanded, decode the split again"
+            f"{_token(keyed, int((needed < 0).argmax()))} was not decoded with an expanded budget, but the label "
+            "needed depends on it; set trajectories.expanded, then decode the split again"
         )
     else:
         label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)
@@ -210,7 +211,7 @@ def _starts(keyed: pa.Table) -> np.ndarray:
     begins = (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])
     gaps = np.flatnonzero(~begins & (np.diff(step) != 1))
     if len(gaps):
-        raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
+        raise UserError(f"the tokens are not consecutive at {_token(keyed, gaps[0] + 1)}; decode the split again")
     return np.flatnonzero(np.r_[True, begins])
 
 
@@ -239,8 +240,8 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         raise UserError(f"document {shared[0]} is in both sets of trajectories; give one of them another name")
     if first.width != second.width:
         raise UserError(
-            f"embeddings are {first.width} wide in one set of trajectories and {second.width} in another; decode both "
-            "with the same reader"
+            f"embeddings have width {first.width} in one set of trajectories and {second.width} in another; decode "
+            "both with the same reader"
         )
     n_tokens = first.n_tokens + second.n_tokens  # also the place of padding in the result
     longest = max(first.position.shape[1], second.position.shape[1])
@@ -278,7 +279,7 @@ def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.nd
     None, or not of exactly these tokens.
     """
     if labels is None:
-        raise UserError("a detector that learns from judged labels needs them; label the split first")
+        raise UserError("this detector learns from judged labels, but there are none; label the split first")
     order, label_keyed = _sorted(labels, "labels")
     if not keyed.equals(label_keyed):
         raise UserError(_mismatch(keyed, label_keyed))
@@ -303,7 +304,7 @@ def _sorted(table: pa.Table, name: str) -> tuple[np.ndarray, pa.Table]:
         tail = keyed.slice(1)
         same = np.logical_and.reduce([pc.equal(head[key], tail[key]).to_numpy() for key in KEYS])
         if same.any():
-            raise UserError(f"the {name} hold {_token(keyed, int(same.argmax()))} twice; make them again")
+            raise UserError(f"the {name} have {_token(keyed, int(same.argmax()))} twice; make them again")
     return order.to_numpy(), keyed
 
 
@@ -314,7 +315,10 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     is filled chunk by chunk, because a copy of the whole column would be large.
     """
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
-        raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
+        raise UserError(
+            f"column {name} of the trajectories must have a list of the same length for every token; decode the "
+            "trajectories again"
+        )
     size = column.type.list_size
     place = np.empty_like(order)  # of each row of the column, in the result
     place[order] = np.arange(len(order), dtype=order.dtype)

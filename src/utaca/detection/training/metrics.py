@@ -104,10 +104,14 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     n_correct = len(is_uncertain) - n_uncertain
     if not n_uncertain or not n_correct:
         lack = "uncertain" if not n_uncertain else "correct"
-        raise UserError(f"the validation labels have no {lack} token to fit a threshold on; enlarge scale.validation")
+        raise UserError(
+            f"the validation labels have no {lack} token, so no threshold can be chosen; enlarge scale.validation"
+        )
     value, hits, false_alarms = threshold_curve(score[labelled].astype(np.float64), is_uncertain)
     if len(value) == 1:
-        raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
+        raise UserError(
+            "a score is the same for all validation tokens, so no threshold can separate them; check the reader"
+        )
     # Youden's J (recall of N minus false alarm rate) times both class counts: integers, so that ties are exact. The
     # last score is no candidate, since no distinct score lies below it.
     gain = (hits * n_correct - false_alarms * n_uncertain)[:-1]

@@ -217,18 +217,18 @@ def _started(
     key = settings.differing(start.settings)
     if key:
         raise UserError(
-            f"{key} is {getattr(settings, key)} but {getattr(start.settings, key)} in the detector whose weights "
-            "training starts from; give both the same"
+            f"{key} is {getattr(settings, key)}, but {getattr(start.settings, key)} in the detector that training "
+            "starts from; set both to the same value"
         )
     if width != start.input_width:
         raise UserError(
-            f"embeddings are {width} wide but {start.input_width} for the detector whose weights "
-            "training starts from; decode with the reader that it was trained for"
+            f"the trajectories have embeddings of width {width}, but the detector that training starts from needs "
+            f"width {start.input_width}; decode the trajectories with the reader of that detector"
         )
     if (reader and reader.identity) != (start.reader and start.reader.identity):
         raise UserError(
-            f"the trajectories are of reader {reader or 'unknown'}, the detector whose weights training "
-            f"starts from of reader {start.reader or 'unknown'}; use one reader for both"
+            f"the trajectories were made with reader {reader or 'unknown'}, but the detector that training starts from "
+            f"with reader {start.reader or 'unknown'}; use one reader for both"
         )
     detector.load_state_dict(start.state_dict())
     return detector
@@ -312,8 +312,8 @@ def _check(train: Sequences, validation: Sequences) -> None:
     """
     if train.width != validation.width:
         raise UserError(
-            f"embeddings are {train.width} wide in the training split and {validation.width} in the validation split; "
-            "decode both with the same reader"
+            f"embeddings have width {train.width} in the training split and {validation.width} in the validation "
+            "split; decode both with the same reader"
         )
     for name, split in [("train", train), ("validation", validation)]:
         n_correct = int((split.labels == CORRECT).sum())
@@ -321,7 +321,6 @@ def _check(train: Sequences, validation: Sequences) -> None:
         if n_correct in (0, n_labelled):
             lack, budget = ("uncertain", "smaller") if n_correct else ("correct", "larger")
             raise UserError(
-                f"the {name} split has no token labelled {lack} among {split.n_tokens} ({split.n_failed} failed), "
-                f"so no detector can be trained; enlarge scale.{name}, or the set of tasks that it is from, or add a "
-                f"{budget} budget to it"
+                f"the {name} split has no token labelled {lack} (of {split.n_tokens} tokens, {split.n_failed} failed), "
+                f"so no detector can be trained; enlarge scale.{name} or its set of tasks, or add a {budget} budget"
             )

@@ -77,7 +77,7 @@ def load(path: str | Path) -> Detections:
     """
     data = read(path, "detections").to_pandas()
     if data.empty:
-        raise UserError(f"{path} holds no verdicts; make it again with at least one test document")
+        raise UserError(f"{path} has no verdicts; make it again with at least one test document")
     data["label"] = data["label"].fillna(-1).astype(int)
     # Columns that are the same for all detectors.
     identity = ["document", "budget", "step", "label", "value"]
@@ -87,7 +87,10 @@ def load(path: str | Path) -> Detections:
         rows = rows.sort_values(["document", "budget", "step"], kind="stable").reset_index(drop=True)
         first = rows if first is None else first
         if not rows[identity].equals(first[identity]):
-            raise UserError(f"{path} has verdicts of {name}, seed {seed}, on other tokens; remove it, make it again")
+            raise UserError(
+                f"{path} has verdicts of {name}, seed {seed}, on other tokens than before; remove {path} and make it "
+                "again"
+            )
         # Uncertain is either of two classes: hallucinated or unknown.
         p = (rows["p_hallucinated"] + rows["p_unknown"]).to_numpy(dtype=np.float64)
         known_p = None if np.isnan(p).any() else p

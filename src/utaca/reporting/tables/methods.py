@@ -93,8 +93,8 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     blocks = points(files["test_answers"], files["test_scores"], block_labels) if block_labels else []
     if len({point.documents for point in [*others, *blocks]}) > 1:
         raise UserError(
-            f"{files['test_answers'][0]} answers other documents than {files['method_answers'][0]}; remove the older "
-            "of the two and make it again"
+            f"{files['test_answers'][0]} and {files['method_answers'][0]} have answers about different documents; "
+            "remove the older file and make it again"
         )
     return others, blocks
 

@@ -97,14 +97,17 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
         if row["point"] in labels:
             answers[row["point"], row["document"]] = row
     if not answers:
-        raise UserError(f"{files['test_answers'][0]} holds no answers; make it again with at least one document")
+        raise UserError(f"{files['test_answers'][0]} has no answers; make it again with at least one document")
     scores = read(files["test_scores"], "scores", ["document", "point", "attribute", "cas"]).to_pandas()
     cas = scores.set_index(["point", "document", "attribute"])["cas"].astype(float).to_dict()
     documents = _documents(files["test_documents"], {name for _, name in answers}, prompts)
     found: _Facts = {}
     for point, name in answers:
         if name not in documents:
-            raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
+            raise UserError(
+                f"{files['test_answers'][0]} has an answer about document {name}, which {files['test_documents'][0]} "
+                "does not have; remove both files and run again"
+            )
         for attribute, spans in documents[name].spans.items():
             # Taken as not said, until the answer's steps show that it was.
             reason = NOT_SAID if spans else NO_EVIDENCE
@@ -184,8 +187,8 @@ def _add_retrieval(
         document = documents[name]
         if answer["n_context"] != document.length:
             raise UserError(
-                f"document {name} has {document.length} tokens, but was decoded as {answer['n_context']}; decode it "
-                "again with this reader"
+                f"document {name} has {document.length} tokens, but had {answer['n_context']} when it was decoded; "
+                "decode it again with this reader"
             )
         n_prompt = document.length + len(prompts.question(answer["question"]))
         of_answer = of_answer.sort_values("step", kind="stable")

@@ -71,9 +71,12 @@ class Study:
         answers = []
         for number, (name, scores) in enumerate(by_document.items(), start=1):
             if name not in persons:
-                raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+                raise UserError(
+                    f"document {name!r} has scores, but the documents file does not have it; remove the files of "
+                    "scores and documents, and run again"
+                )
             if not scores:
-                raise UserError(f"{files['judged'][0]} has no scores of {point} about document {name}; score it again")
+                raise UserError(f"{files['judged'][0]} has no scores of {point} for document {name}; score it again")
             # The files have single precision, in which 0.9 is less than RIGHT: rounding makes it 0.9 again.
             frame = pd.DataFrame(scores).astype(dict.fromkeys(SCORES, float)).round(dict.fromkeys(SCORES, 6))
             answers.append(frame.assign(number=number, person=persons[name]))

@@ -56,7 +56,7 @@ def set_results(files: Files, config: schema.Config) -> list[SetResult]:
             scores, on=["example", "split", "point"], validate="one_to_one"
         )
         if len(table) != len(answers) or set(table["example"]) != set(examples["id"]):
-            raise UserError(f"the answers of {name} are not those of its rows; answer them again")
+            raise UserError(f"the answers of {name} do not belong to its rows; decode them again")
         points = pooled(_point(rows) for _, rows in table.groupby(["split", "point"], sort=False))
         # A text's length is the number of its tokens that were read, and of those that were cut ("dropped"). Any answer
         # that was decoded has it; an answer that was not decoded has read nothing.
