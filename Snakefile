@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 # This file's folder; where workflow/Snakefile includes it, workflow.basedir is that file's.
-ROOT = Path(workflow.current_basedir.get_path_or_uri(secret_free=True))
+ROOT = Path(str(workflow.current_basedir))
 SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path[:0] = [str(SOURCE.resolve()), str(ROOT)]
 from snakemake.common.configfile import load_configfile

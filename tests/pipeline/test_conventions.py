@@ -1,6 +1,7 @@
 """What Snakemake and its workflow catalogue look for: versions, the Snakefile's place, schema, captions, the image."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -10,9 +11,9 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 import yaml
-from commands import snakemake
+from commands import ENVIRONMENT, snakemake
 from config_page import CATALOGUE, catalogue_text
-from conftest import ROOT
+from conftest import ROOT, copy_checkout
 from docutils.core import publish_parts
 from jinja2 import Environment
 from packaging.requirements import Requirement
@@ -54,11 +55,11 @@ def test_the_catalogue_finds_the_workflow_its_instructions_and_its_keys() -> Non
 
 def test_the_catalogue_draws_the_rules_from_a_folder_of_its_own(checkout: Path, tmp_path: Path) -> None:
     """With the command that it calls."""
-    place = ["-s", str(checkout / "workflow" / "Snakefile"), "-d", str(tmp_path)]
+    place = ["-s", str(checkout / "workflow" / "Snakefile"), "-d", str(tmp_path / ".test")]
     done = snakemake(tmp_path, *place, "-c", "1", "--forceall", "--rulegraph")
     assert done.returncode == 0, done.stdout
     assert "train_detector" in done.stdout
-    assert not (tmp_path / "results").exists()
+    assert not (tmp_path / ".test" / "results").exists()
 
 
 def rendered(caption: str, **job: object) -> str:
@@ -101,6 +102,32 @@ def test_the_image_has_a_python_that_the_package_takes_and_runs_the_workflow() -
     assert json.loads(command) == ["snakemake", "--cores", "all", "results/tables"]
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert {".git", ".venv", "results", "logs"} <= {*ignored}
+
+
+APPTAINER = """#!/bin/sh
+[ "$1" = --version ] && { echo apptainer version 1.3.0; exit; }
+while [ "$1" != -c ]; do
+    case "$1" in *.sif) echo "$1" >> "$IMAGES" ;; esac
+    shift
+done
+exec sh -c "$2"
+"""
+"""Stands in for Apptainer: it notes the image that it is given, and runs the command here."""
+
+
+def test_every_job_is_sent_to_the_image_where_apptainer_is_asked_for(tmp_path: Path) -> None:
+    folder = copy_checkout(tmp_path / "utaca")
+    program = tmp_path / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text(APPTAINER)
+    program.chmod(0o755)
+    images = tmp_path / "images"
+    place = {"PATH": f"{program.parent}{os.pathsep}{ENVIRONMENT['PATH']}", "IMAGES": str(images)}
+    command = ["--cores", "1", "biographies", "--config", "scale=smoke"]
+    done = snakemake(folder, "--sdm", "apptainer", *command, **place)
+    assert done.returncode == 0, done.stdout
+    assert images.read_text().split() == ["utaca.sif"] * 3, "a job for each split"
+    assert (folder / "results" / "smoke" / "biographies" / "test.parquet").is_file()
 
 
 def builder() -> str:
