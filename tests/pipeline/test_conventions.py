@@ -65,7 +65,7 @@ def test_the_catalogue_draws_the_rules_from_a_folder_of_its_own(checkout: Path, 
 def rendered(caption: str, **job: object) -> str:
     """A caption as Snakemake's report renders it, in HTML."""
     text = Environment(trim_blocks=True, lstrip_blocks=True).from_string((CAPTIONS / caption).read_text("utf-8"))
-    return publish_parts(text.render(snakemake=SimpleNamespace(**job)), writer_name="html")["body"]
+    return publish_parts(text.render(snakemake=SimpleNamespace(**job)), writer="html")["body"]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
@@ -110,7 +110,7 @@ while [ "$1" != -c ]; do
     case "$1" in *.sif) echo "$1" >> "$IMAGES" ;; esac
     shift
 done
-exec sh -c "$2"
+exec bash -c "$2"
 """
 """Stands in for Apptainer: it notes the image that it is given, and runs the command here."""
 

@@ -101,7 +101,8 @@ def test_an_installed_wheel_answers_from_an_empty_folder(program: Path, tmp_path
     assert VERSION in call(program, tmp_path, "--version")
     assert "tiny" in call(program, tmp_path, "fetch")
     (tmp_path / "a.txt").write_text("The university of Maria Olsson is Lund University. It was a cold day. " * 9)
-    said = json.loads(call(program, tmp_path, "ask", "--reader", "tiny", "--document", "a.txt", "--json", QUESTION))
+    asked = call(program, tmp_path, "ask", "--reader", "tiny", "--document", "a.txt", "--json", QUESTION)
+    said = json.loads(asked.splitlines()[-1])
     assert said["text"] == "The university of Maria Olsson is Lund University."
     assert said["trigger"] == "needed_chained", "the detector that ships"
 
