@@ -5,7 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: tables smoke snapshot test test-slow test-fast slurm lint format docs ship-reader environment oldest oracle wheels
+.PHONY: tables smoke snapshot test test-slow test-fast slurm lint format docs ship-reader environment oldest oracle wheels \
+	image sif package
 .DEFAULT_GOAL := tables
 
 tables: environment
@@ -74,9 +75,32 @@ oldest: .venv-oldest/installed
 	.venv-oldest/bin/pip install --disable-pip-version-check --no-compile -r tests/oldest.txt
 	touch $@
 
+# The package as a wheel and a source archive, in dist: built, checked, installed elsewhere and asked a question.
+package: environment .venv-package/installed
+	rm -rf dist
+	.venv-package/bin/python -m build
+	.venv-package/bin/twine check --strict dist/*
+	$(BIN)/pytest tests/pipeline/test_package.py
+
+.venv-package/installed: tests/package.txt
+	test -x .venv-package/bin/python || $(PYTHON) -m venv .venv-package
+	.venv-package/bin/pip install --disable-pip-version-check -r tests/package.txt
+	touch $@
+
 # The lock as wheels, and what builds the package, for a machine without a network: docs/install.md.
 wheels:
 	$(PYTHON) -m pip wheel --disable-pip-version-check -w wheels -r requirements.lock 'hatchling>=1.26' editables
+
+# The image of the Containerfile, and that image as the file that `snakemake --sdm apptainer` takes: docs/install.md.
+BUILDER ?= podman
+IMAGE ?= utaca
+image:
+	$(BUILDER) build -f Containerfile -t $(IMAGE) $(if $(TORCH_INDEX),--build-arg TORCH_INDEX=$(TORCH_INDEX)) .
+
+sif: image
+	$(BUILDER) save -o utaca.tar $(IMAGE)
+	apptainer build utaca.sif docker-archive:utaca.tar
+	rm utaca.tar
 
 environment: $(VENV)/installed
 

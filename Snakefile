@@ -10,10 +10,12 @@ import shlex
 import sys
 from pathlib import Path
 
-ROOT = Path(workflow.basedir)
+# This file's folder; where workflow/Snakefile includes it, workflow.basedir is that file's.
+ROOT = Path(str(workflow.current_basedir))
 SOURCE = Path(os.path.relpath(ROOT / "src"))
 sys.path[:0] = [str(SOURCE.resolve()), str(ROOT)]
 from snakemake.common.configfile import load_configfile
+from snakemake.utils import min_version
 from utaca.runs import preflight
 from utaca.errors import UserError
 from utaca.runs import record as runs
@@ -28,6 +30,7 @@ from utaca.settings.triggers import as_written
 from workflow.needs import Needs
 from workflow.plan import KINDS, SHEETS, Plan, there
 
+min_version("9.0.0")
 interrupt.end_quietly()
 shell.prefix(interrupt.DEAF)
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
@@ -43,7 +46,7 @@ try:
     # Imported only here: a table of the user's may be declared wrongly.
     from utaca.reporting.registry import ENDINGS, ENTRIES
     from workflow.digests import Digests
-    from workflow.reporting import Reporting
+    from workflow.reporting import OF_RUN, SHOWN, Reporting
     from workflow.targets import Targets
 
     # What the rules ask, and short names for paths in them.
@@ -62,6 +65,14 @@ try:
 except UserError as error:
     sys.exit(f"Error: {error}")
 LAST_LINE = f"Run {SETTINGS.run} is done: open {plan.report}; its tables are in {OUT}/tables."
+
+
+# The environment of every job under `--sdm apptainer`; `make sif` makes the file. Otherwise it has no effect.
+container: "utaca.sif"
+
+
+# What `snakemake --report` says on its first page.
+report: "workflow/report/workflow.rst"
 
 
 wildcard_constraints:

@@ -66,6 +66,7 @@ NAVIGATION = {
         "docs/api",
         "docs/reader",
         "docs/pages",
+        "docs/limits",
         "docs/glossary",
         "data/readers/tiny/README",
         "data/detectors/tiny/README",
@@ -83,6 +84,7 @@ NAVIGATION = {
         "docs/README",
         "CONTRIBUTING",
         "training/README",
+        "SECURITY",
         "CHANGELOG",
     ],
 }

@@ -1,6 +1,7 @@
 """Make the tables of the page on config keys, and the JSON Schema of a config, from the dataclasses.
 
-``python docs/config_page.py`` writes both files.
+``python docs/config_page.py`` writes all files: the page, the schema for editors, and the schema for Snakemake's
+workflow catalogue, which shows a table of the keys.
 """
 
 import argparse
@@ -9,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import yaml
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
@@ -19,6 +21,8 @@ from utaca.settings.validation import bounds_of, keys_of
 
 PAGE = Path("config") / "README.md"
 SCHEMA = Path("config") / "schema.json"
+CATALOGUE = Path("workflow") / "schemas" / "config.schema.yaml"
+"""Where the workflow catalogue looks for a schema."""
 
 _GROUPS = """\
 ## Groups
@@ -89,6 +93,36 @@ def json_text(root: Path) -> str:
     return json.dumps(json_schema(root), indent=1, ensure_ascii=False) + "\n"
 
 
+def catalogue_text(root: Path) -> str:
+    """The schema as the workflow catalogue reads it, in YAML.
+
+    The catalogue shows ``type``, ``description`` and ``default`` of every key below ``properties``, and follows no
+    reference. So each key holds its own keys, and a key that may be the name of an option or a mapping has both types.
+    """
+    made = json_schema(root)
+    kinds = made.pop("$defs")
+    text = yaml.safe_dump(_whole(made, kinds), sort_keys=False, allow_unicode=True, width=120)
+    return f"# Written by docs/config_page.py.\n{text}"
+
+
+def _whole(part: Any, kinds: dict[str, Any]) -> Any:
+    """A part of a schema with what it refers to in ``kinds`` in its place, and names of options and mappings as one."""
+    if isinstance(part, list):
+        return [_whole(entry, kinds) for entry in part]
+    if not isinstance(part, dict):
+        return part
+    if "$ref" in part:
+        referred = kinds[part["$ref"].rpartition("/")[2]]
+        part = referred | {key: value for key, value in part.items() if key != "$ref"}
+    whole = {key: _whole(value, kinds) for key, value in part.items()}
+    if any("properties" in kind for kind in whole.get("anyOf", [])):
+        name, mapping = whole.pop("anyOf")
+        options = ", ".join(name["anyOf"][0]["enum"])
+        described = f"{whole['description']} Options: {options}; or keys."
+        whole = {**mapping, **whole, "type": ["string", "object"], "description": described}
+    return whole
+
+
 def _rows(kind: type, where: str) -> Iterator[str]:
     """A line for each key. Groups with the same keys, such as writer, labeller and judge, share their lines."""
     keys = keys_of(kind)
@@ -155,3 +189,4 @@ if __name__ == "__main__":
     argparse.ArgumentParser(prog="python docs/config_page.py", description=__doc__).parse_args()
     PAGE.write_text(page(Path()), encoding="utf-8")
     SCHEMA.write_text(json_text(Path()), encoding="utf-8")
+    CATALOGUE.write_text(catalogue_text(Path()), encoding="utf-8")

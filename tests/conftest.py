@@ -14,7 +14,7 @@ from postgres import Postgres
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", ".snakemake", "results", "logs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis",
-    ".coverage*", "*.gguf", "wheels",
+    ".coverage*", "*.gguf", "wheels", "dist", "*.sif", "report.zip",
     # A user's own sheets belong to the user's runs.
     "label_corrections.csv", "cas_scores.csv",
 )  # fmt: skip

@@ -5,10 +5,15 @@ from functools import cached_property
 from typing import Any
 
 from utaca.errors import UserError
-from utaca.reporting.registry import ENDINGS, ENTRIES, WHEN, TableEntry
+from utaca.reporting.registry import ENDINGS, ENTRIES, THEMES, WHEN, TableEntry
 from utaca.runs.compose import groups, points_of
 from utaca.settings.checks import ROLES, SPLITS
 from workflow.plan import SHEETS, Plan, there
+
+SHOWN = {"table": "csv", "figure": "svg"}
+"""Which file of a table or figure Snakemake's own report (``snakemake --report``) holds."""
+OF_RUN = "Run"
+"""Category of that report for what the run is, besides its tables and figures."""
 
 
 class Reporting:
@@ -87,6 +92,15 @@ class Reporting:
         if entry.when == "bars":
             settings["bars"] = [asdict(bar) for bar in plan.settings.reader.bars]
         return plan.caption | settings | {"entry": asdict(entry)}
+
+    def theme(self, wildcards: Any) -> str:
+        """Category of a table or figure in Snakemake's own report: the title of its theme."""
+        return THEMES[ENTRIES[wildcards.entry].theme]
+
+    def labels(self, wildcards: Any) -> dict[str, str]:
+        """How Snakemake's own report lists a table or figure."""
+        entry = ENTRIES[wildcards.entry]
+        return {"shows": entry.title, "as": f"{entry.kind}, {SHOWN[entry.kind].upper()}"}
 
     def groups(self) -> dict[str, list[str]]:
         """All files that tables may be made from, by the names that ``files`` of a table's declaration may have."""

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -342,6 +343,22 @@ def test_the_report_links_what_is_there(finished: Path) -> None:
     assert all((report.parent / link).is_file() for link in links if "://" not in link)
     assert all(f'id="{name}"' in page for name in SMOKE_TABLES | FIGURES)
     assert (finished / "results" / "smoke" / "traces" / "test.html").stat().st_size < 2**20
+
+
+def test_snakemakes_own_report_holds_every_table_and_figure(finished: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "report.zip"
+    done = snakemake(finished, "--report", str(archive), "--configfile", SMOKE)
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(archive) as report:
+        held = {Path(name).name for name in report.namelist()}
+        page = report.read("report/report.html").decode("utf-8")
+    assert {f"{table}.csv" for table in SMOKE_TABLES} | {f"{figure}.svg" for figure in FIGURES} <= held
+    assert {"smoke.html", "run.yaml", "manifest.json", "report.html"} <= held
+    for entry in map(ENTRIES.get, SMOKE_TABLES | FIGURES):
+        assert entry.title in page
+    assert "Run smoke of the experiment around UT-ACA" in page
+    assert "system-message" not in page
+    assert smoke(finished) == {}, "captions and categories make nothing stale"
 
 
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:

@@ -8,7 +8,13 @@ for kind, endings in ENDINGS.items():
         input:
             unpack(lambda wildcards: reporting.made_from(wildcards.entry)),
         output:
-            multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings)),
+            report(
+                f"{OUT}/{kind}s/{{entry}}.{SHOWN[kind]}",
+                caption="../report/result.rst",
+                category=reporting.theme,
+                labels=reporting.labels,
+            ),
+            multiext(f"{OUT}/{kind}s/{{entry}}", *(f".{ending}" for ending in endings if ending != SHOWN[kind])),
         log:
             f"{LOGS}/{kind}/{{entry}}.log",
         benchmark:
@@ -55,7 +61,12 @@ rule report:
         manifest=rules.manifest.output[0],
         links=list(reporting.links.values()),
     output:
-        plan.report,
+        report(
+            plan.report,
+            caption="../report/run.rst",
+            category=OF_RUN,
+            labels={"shows": "The report of the run", "as": "page"},
+        ),
     log:
         f"{LOGS}/report.log",
     benchmark:

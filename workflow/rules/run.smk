@@ -4,7 +4,12 @@
 # No stage depends on it: a run that grows would hide from Snakemake what else has changed behind it.
 rule run_config:
     output:
-        f"{OUT}/run.yaml",
+        report(
+            f"{OUT}/run.yaml",
+            caption="../report/config.rst",
+            category=OF_RUN,
+            labels={"shows": "Every key of the config", "as": "YAML"},
+        ),
     log:
         f"{LOGS}/run_config.log",
     benchmark:
@@ -27,7 +32,12 @@ rule manifest:
         # It names the commit that made the tables.
         results=reporting.results,
     output:
-        f"{OUT}/manifest.json",
+        report(
+            f"{OUT}/manifest.json",
+            caption="../report/manifest.rst",
+            category=OF_RUN,
+            labels={"shows": "What the run takes from outside", "as": "JSON"},
+        ),
     log:
         f"{LOGS}/manifest.log",
     benchmark:

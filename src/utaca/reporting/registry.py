@@ -17,6 +17,16 @@ TWO_WAY = "two_way"
 """The detector variant of two classes, which the paper compares with that of three."""
 POINTS = "points.points"
 """The maker of a table that declares its points and names no maker: module and function, as in every ``maker``."""
+THEMES: Mapping[str, str] = {
+    "data": "Data set",
+    "generation": "Generation",
+    "detection": "Detection",
+    "methods": "Other methods",
+    "judging": "Labels, scores, endpoints",
+    "resources": "Resources",
+    "": "More",
+}
+"""Titles of the parts of a report, in their order, by the theme of a declaration; "" is that of other names."""
 ENDINGS = {"table": ("csv", "md", "tex", "json"), "figure": ("csv", "png", "svg")}
 
 

@@ -19,7 +19,7 @@ from utaca.errors import UserError
 from utaca.pages import style
 from utaca.reporting import palette
 from utaca.reporting.paper_tables import targets
-from utaca.reporting.registry import TableEntry
+from utaca.reporting.registry import THEMES, TableEntry
 from utaca.reporting.render import MISSING
 from utaca.reporting.table import Content, columns, read_content, whole_text
 from utaca.reporting.words import what_is_synthetic
@@ -29,15 +29,6 @@ FIRST = ("differences", "curves")
 """Figures at the top, below the verdict."""
 EXAMPLE = "example"
 """The table of an answer's tokens, which is shown as text below the first figures."""
-THEMES: Mapping[str, str] = {
-    "data": "Data set",
-    "generation": "Generation",
-    "detection": "Detection",
-    "methods": "Other methods",
-    "judging": "Labels, scores, endpoints",
-    "resources": "Resources",
-    "": "More",
-}
 _MARKDOWN = MarkdownIt("commonmark", {"html": False})
 
 
