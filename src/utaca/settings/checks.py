@@ -321,6 +321,8 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
         yield f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2."
+    if detector.kind == "linear" and (detector.signals or not detector.embedding or detector.lstm):
+        yield f"{path}.kind is linear, which reads only the embedding; set signals=[], embedding=true, lstm=false."
     if detector.chain > 1 and not detector.lstm:
         yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
     if detector.mixed and not detector.sets:
@@ -340,7 +342,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         yield from _name_faults(name, path)
         if name in KINDS:
             yield f"{path} is called like a kind of trigger; give it another name."
-        if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
+        if re.fullmatch("top10_std|logit_margin|entropy|(.*_)?probability|.*_(youden|mass)", name):
             yield f"{path} has a name that tables have for a baseline or another threshold; give it another."
         yield from _detector_faults(detector, path)
         if detector.taken:
