@@ -194,7 +194,7 @@ class Spans(NamedTuple):
 
 
 def labelled_spans(span: np.ndarray, label: np.ndarray) -> Spans:
-    """Find the spans that can be told right from wrong; ``span`` [n] are the numbers of :func:`spans`.
+    """Find the spans that have a label; ``span`` [n] are the numbers of :func:`spans`.
 
     ``label`` [n] as in :func:`detection_metrics`. A span is uncertain if one of its tokens is; a span without such a
     token, but with one that the labeller failed on, is left out.
