@@ -50,14 +50,15 @@ def test_good_answers_to_questions_of_a_split_are_read(tmp_path: Path) -> None:
     wrong = found[1]
     assert [wrong.answer[mark.start : mark.stop] for mark in wrong.marks] == ["May 2, 1944"]
     assert [given.id for given in given_answers(tmp_path, "train")] == ["5"]
+    assert [given.id for given in given_answers(files(tmp_path, response=" "))] == ["1", "2"], "nothing to score"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"response": " "}, "line 1, has no text under 'response'"),
+        ({"response": None}, "line 1, has no text under 'response'"),
         ({"labels": None}, "line 1, has no list of objects under 'labels'"),
-        ({"labels": [{"start": 3, "end": 90}]}, "line 1, marks characters 3 to 90, which its answer does not have"),
+        ({"labels": [{"start": 3}]}, "line 1, has a label without 'start' and 'end'"),
         ({"source_id": "9"}, "line 1, is about source 9, which .*source_info.jsonl lacks"),
     ],
 )
@@ -67,7 +68,9 @@ def test_another_layout_is_refused(tmp_path: Path, changes: dict[str, Any], said
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"response\.jsonl is not there; utaca fetch-tasks ragtruth-responses ragtruth-s"):
+    with pytest.raises(
+        UserError, match=r"response\.jsonl is not there; utaca fetch-tasks ragtruth-responses ragtruth-s"
+    ):
         given_answers(tmp_path)
     with pytest.raises(UserError, match="has no answers to questions in split 'dev'; its splits are train and test"):
         given_answers(files(tmp_path), "dev")

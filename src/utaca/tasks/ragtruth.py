@@ -67,8 +67,8 @@ class Sources:
 def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
     """Read the answers of a split ("train" or "test") whose quality is good, as the official evaluation does.
 
-    They are in the order of the file. Raises :class:`UserError` if a file is missing or has another layout, if an
-    answer is about no question of the files, or if the split has none.
+    They are in the order of the file; empty answers are left out. Raises :class:`UserError` if a file is missing or has
+    another layout, if an answer is about no question of the files, or if the split has none.
     """
     (responses,) = (folder / path for path in Responses.files.values())
     (sources,) = (folder / path for path in Sources.files.values())
@@ -92,6 +92,8 @@ def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
         source = identity(record, "source_id", where)
         if record["split"] != split or record["quality"] != "good" or source in others:
             continue
+        if not record["response"].strip():
+            continue
         if source not in questions:
             raise UserError(f"{where} is about source {source}, which {sources} lacks; {MEND}")
         passages, question = questions[source]
@@ -107,18 +109,19 @@ def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
 def _responses(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place in words and the record of each answer; raises :class:`UserError` for another layout."""
     for where, record in records(path, MEND):
-        for key in ("response", "model", "split", "quality"):
+        for key in ("model", "split", "quality"):
             text(record, key, where)
+        text(record, "response", where, blank=True)
         objects(record, "labels", where)
         yield where, record
 
 
 def _mark(mark: Mapping[str, Any], answer: str, where: str) -> range:
-    """The characters of a marked span; raises :class:`UserError` if they are not in the ``answer``."""
+    """The characters of a marked span of the ``answer``; raises :class:`UserError` if it has no places."""
     start, end = mark.get("start"), mark.get("end")
-    if not isinstance(start, int) or not isinstance(end, int) or not 0 <= start < end <= len(answer):
-        raise UserError(f"{where} marks characters {start} to {end}, which its answer does not have; {MEND}")
-    return range(start, end)
+    if not isinstance(start, int) or not isinstance(end, int):
+        raise UserError(f"{where} has a label without 'start' and 'end'; {MEND}")
+    return range(max(start, 0), min(end, len(answer)))
 
 
 def marked_tokens(pieces: Sequence[str], marks: Sequence[range]) -> np.ndarray:
