@@ -68,9 +68,7 @@ def test_another_layout_is_refused(tmp_path: Path, changes: dict[str, Any], said
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"response\.jsonl is not there; utaca fetch-tasks ragtruth-responses ragtruth-s"
-    ):
+    with pytest.raises(UserError, match=r"response\.jsonl is not there; utaca fetch-tasks ragtruth-responses"):
         given_answers(tmp_path)
     with pytest.raises(UserError, match="has no answers to questions in split 'dev'; its splits are train and test"):
         given_answers(files(tmp_path), "dev")
