@@ -17,10 +17,12 @@ from types import ModuleType
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-# The package's own __init__ imports models and servers, which its metrics do not need.
-package = ModuleType("lm_polygraph")
-package.__path__ = find_spec("lm_polygraph").submodule_search_locations
-sys.modules["lm_polygraph"] = package
+# The packages' own __init__ import models and servers, which these metrics do not need.
+(FOLDER,) = find_spec("lm_polygraph").submodule_search_locations
+for name, folder in (("lm_polygraph", FOLDER), ("lm_polygraph.ue_metrics", f"{FOLDER}/ue_metrics")):
+    package = ModuleType(name)
+    package.__path__ = [folder]
+    sys.modules[name] = package
 
 from lm_polygraph.ue_metrics.pred_rej_area import PredictionRejectionArea  # noqa: E402
 from lm_polygraph.ue_metrics.risk_cov_curve import RiskCoverageCurveAUC  # noqa: E402
@@ -59,9 +61,9 @@ def main(path: str) -> None:
     shapes += [(50, 0.3, 1.0, 0), (200, 0.1, 1.0, 1)]
     cases = [case(*shape, seed) for seed, shape in enumerate(shapes)]
     made_by = {name: version(name) for name in ("lm-polygraph", "scikit-learn")}
+    lines = ",\n".join(json.dumps(one) for one in cases)
     with open(path, "w", encoding="utf-8") as file:
-        json.dump({"made_by": made_by, "cases": cases}, file, indent=1)
-        file.write("\n")
+        file.write(f'{{"made_by": {json.dumps(made_by)},\n"cases": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":

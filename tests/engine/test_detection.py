@@ -755,7 +755,7 @@ def test_a_certain_token_has_no_entropy(splits):
 
 
 def test_the_linear_probe_is_logistic_regression(splits):
-    """Its scores on the validation set are those of the weighted loss's minimum, up to how far it has come."""
+    """Its scores are near those of the minimum of the weighted loss; of its steps, the one with the best F1 is kept."""
     train_set, data = splits
     probe, _ = alone(replace(SMALL, **LINEAR), splits, steps=400, seed=0)
     assert [name for name, _ in probe.named_parameters()] == ["head.weight", "head.bias"]
@@ -780,7 +780,7 @@ def test_the_linear_probe_is_logistic_regression(splits):
     optimiser.step(loss)
     best = (directions(data) @ weight + bias).detach().numpy()
     found = verdicts(probe, data)[""]
-    assert np.corrcoef(found.score, best)[0, 1] > 0.99
+    assert np.corrcoef(found.score, best)[0, 1] > 0.97
     areas = [detection_metrics(score > 0, data.labels, score)["auroc"] for score in (found.score, best)]
     assert areas[0] == pytest.approx(areas[1], abs=0.01)
     assert areas[0] > 0.9
