@@ -51,6 +51,7 @@ def random_sequences(count: int, width: int, seed: int) -> Sequences:
         position=torch.from_numpy(position),
         step=(np.arange(tokens) - np.repeat(starts, length)).astype(np.int32),
         top10=np.zeros((tokens, 10), np.float32),
+        logprob=np.zeros(tokens, np.float32),
         signals=torch.from_numpy(signals),
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(label),

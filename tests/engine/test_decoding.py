@@ -213,10 +213,15 @@ def test_an_answer_goes_on_from_its_prefix(form: str) -> None:
     assert found.text == reader.tokenizer.decode([token.token for token in found.trace])
 
 
-@pytest.mark.parametrize("kind", [{}, {"signals": [], "lstm": False}])
+LINEAR = {"kind": "linear", "signals": [], "lstm": False, "classes": 2}
+
+
+@pytest.mark.parametrize("kind", [{}, {"signals": [], "lstm": False}, LINEAR])
 def test_a_detector_judges_both_passes_from_the_same_state(memory, kind: dict[str, Any]) -> None:
     torch.manual_seed(0)
     detector = Detector(schema.DetectorSettings(**kind), memory.reader.width).eval()
+    # It trusts every token, so that the fourth is below K_max.
+    detector.head.bias.data[1] += 2
     trigger = Replayed(Detected(detector), {3: True})
     found = generate(memory, "Who?", budget=9, policy=Sub(3), trigger=trigger, max_new_tokens=12)
     assert found.trace[3].rolled_back

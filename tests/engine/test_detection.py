@@ -30,7 +30,7 @@ from utaca.detection.training.losses import cross_entropy, evidential
 from utaca.detection.training.metrics import calibration_error, detection_metrics, youden
 from utaca.detection.training.network import Noise, lstm
 from utaca.detection.training.training import class_weights, train
-from utaca.detection.training.verdicts import detections, heuristics, token_logits, vacuity, verdicts
+from utaca.detection.training.verdicts import detections, entropy, heuristics, token_logits, vacuity, verdicts
 from utaca.errors import UserError
 from utaca.memory import prefill
 from utaca.readers.load import Reader
@@ -68,6 +68,8 @@ def tables(
             key |= {"text": ""}
             top10 = np.sort(rng.normal(2.0 * (label == 1), 1.0, 10))[::-1]
             row = key | {"margin": top10[0] - top10[1], "retrieval": rng.random(), "top10": top10.tolist()}
+            # The other tokens of the vocabulary weigh a fifth of the ten.
+            row["logprob"] = -np.log(1.2 * np.exp(top10 - top10[0]).sum())
             for site, sign in (("attention", 1), ("mlp", -1)):
                 embedding = sign * DIRECTIONS[label] + rng.normal(0, 0.5, 8)
                 row[f"embedding_{site}"] = embedding.astype(np.float16)
@@ -98,6 +100,7 @@ def splits():
 # Architecture
 
 EVIDENTIAL = {"kind": "evidential", "classes": 2, "decision": "youden"}
+LINEAR = {"kind": "linear", "signals": [], "lstm": False, "classes": 2}
 VARIANTS = [{}, {"lstm": False}, {"signals": []}, {"embedding": False}, {"classes": 2}]
 
 
@@ -113,6 +116,9 @@ def test_parameter_count_is_the_papers(monkeypatch):
 def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:
     """Logits [T, C] of one answer, ``signals`` [T, n], ``embedding`` [T, D], as the paper has them, by torch's LSTM."""
     weights, settings, gelu = detector.state_dict(), detector.settings, torch.nn.functional.gelu
+    if settings.kind == "linear":
+        direction = embedding / embedding.norm(dim=-1, keepdim=True)
+        return (8**0.5 * direction @ weights["head.weight"].T + weights["head.bias"]).detach()
 
     def linear(name, x):
         return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
@@ -133,7 +139,7 @@ def reference(detector: Detector, signals: torch.Tensor, embedding: torch.Tensor
     return linear("head", fused).detach()
 
 
-@pytest.mark.parametrize("changes", [*VARIANTS, {"signals": ["retrieval", "margin"]}])
+@pytest.mark.parametrize("changes", [*VARIANTS, LINEAR, {"signals": ["retrieval", "margin"]}])
 def test_steps_and_whole_sequences_equal_the_reference(changes):
     torch.manual_seed(0)
     settings = replace(schema.DetectorSettings(), **changes)
@@ -342,6 +348,7 @@ def filled(table: pa.Table, name: str, value: float | int | None) -> pa.Table:
         (lambda t, y: (t, filled(y, "label", 3)), "has label 3"),
         (lambda t, y: (filled(t, "margin", math.nan), y), "not finite"),
         (lambda t, y: (filled(t, "margin", None), y), "not finite"),
+        (lambda t, y: (filled(t, "logprob", None), y), "not finite"),
         (lambda t, y: (t.slice(0, 0), y), "no token"),
         (
             lambda t, y: (filled(t, "top10", None), y),
@@ -367,7 +374,7 @@ def test_joined_sets_keep_every_trajectory():
         assert (data.document[n], data.budget[n]) == (source.document[place], source.budget[place])
         batch, expected = data.batch(torch.tensor([n])), source.batch(torch.tensor([place]))
         assert all(torch.equal(getattr(batch, x), getattr(expected, x)) for x in ("signals", "embedding", "label"))
-        for name in ("step", "top10", "needed"):
+        for name in ("step", "top10", "logprob", "needed"):
             assert getattr(data, name)[batch.position].tolist() == getattr(source, name)[expected.position].tolist()
     with pytest.raises(UserError, match="document d000 is in both sets"):
         joined(first, first)
@@ -452,7 +459,7 @@ def test_the_same_seed_gives_the_same_bytes(splits, tmp_path):
     assert a == b != c
 
 
-@pytest.mark.parametrize("changes", [*VARIANTS, EVIDENTIAL])
+@pytest.mark.parametrize("changes", [*VARIANTS, EVIDENTIAL, LINEAR])
 def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
     """Order and dropout too, whatever the company."""
     settings, seeds = replace(SMALL, **changes), [4, 0, 7]
@@ -719,12 +726,72 @@ def test_detections_are_the_verdicts_of_every_rule(trained, splits):
                 score = distrust(p[ours], rule or detector.settings.decision).item()
                 assert row["score"] == pytest.approx(score, abs=1e-5)
     assert detector.settings.decision != "argmax" or detector.thresholds["argmax"] == 0
-    statistics = {"top10_std": lambda top10: top10.std(1), "logit_margin": lambda top10: top10[:, 0] - top10[:, 1]}
-    for name, verdict in heuristics(data, train).items():
-        threshold = youden(-statistics[name](data.top10.astype(np.float64)), data.labels)
-        np.testing.assert_allclose(verdict.score, -statistics[name](train.top10), rtol=1e-5, atol=1e-6)
+    found = heuristics(data, train)
+    assert list(found) == [*statistics_of(train)]
+    for name, verdict in found.items():
+        threshold = youden(-statistics_of(data)[name], data.labels)
+        np.testing.assert_allclose(verdict.score, -statistics_of(train)[name], rtol=1e-5, atol=1e-5)
         np.testing.assert_array_equal(verdict.uncertain, verdict.score > threshold)
         assert detections(verdict, train, name, 0)["p_correct"].null_count == train.n_tokens
+
+
+def statistics_of(data: Sequences) -> dict[str, np.ndarray]:
+    """The statistics of the baselines by loops over answers; of ten logits, the rest of the vocabulary one token."""
+    top10, logprob = data.top10.astype(np.float64), data.logprob.astype(np.float64)
+    entropies, lowest, mean = [], np.zeros(data.n_tokens), np.zeros(data.n_tokens)
+    for logits, of_first in zip(top10, logprob, strict=True):
+        p = np.exp(of_first) * np.exp(logits - logits[0])
+        whole = np.append(p, 1 - p.sum())
+        assert whole[-1] == pytest.approx(1 / 6, abs=1e-5)
+        entropies.append(-(whole * np.log(whole)).sum())
+    for n in range(len(data)):
+        rows = data.position[n, : data.length[n]].tolist()
+        for place, row in enumerate(rows):
+            recent = logprob[rows[max(0, place - 7) : place + 1]]
+            lowest[row], mean[row] = recent.min(), recent.mean()
+    return {
+        "top10_std": top10.std(1), "logit_margin": top10[:, 0] - top10[:, 1], "entropy": -np.array(entropies),
+        "probability": logprob, "lowest_probability": lowest, "mean_probability": mean,
+    }  # fmt: skip
+
+
+def test_a_certain_token_has_no_entropy(splits):
+    data = replace(splits[0], logprob=np.zeros_like(splits[0].logprob))
+    top10 = np.full_like(data.top10, -200.0)
+    top10[:, 0] = 0
+    assert entropy(replace(data, top10=top10)) == pytest.approx(np.zeros(data.n_tokens), abs=1e-12)
+
+
+def test_the_linear_probe_is_logistic_regression(splits):
+    """Its scores are near those of the minimum of the weighted loss; of its steps, the one with the best F1 is kept."""
+    train_set, data = splits
+    probe, _ = alone(replace(SMALL, **LINEAR), splits, steps=400, seed=0)
+    assert [name for name, _ in probe.named_parameters()] == ["head.weight", "head.bias"]
+
+    def directions(of: Sequences) -> torch.Tensor:
+        return torch.nn.functional.normalize(of.embedding[:-1].double(), dim=-1)
+
+    weight, bias = (torch.zeros(size, dtype=torch.double, requires_grad=True) for size in (8, 1))
+    optimiser = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
+    label = torch.tensor(train_set.labels)
+    labelled = label >= 0
+    is_uncertain, of_class = (label != 1).double(), torch.where(label == 1, 0.05, 1.0).double()
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        logits = directions(train_set) @ weight + bias
+        each = torch.nn.functional.binary_cross_entropy_with_logits(logits, is_uncertain, reduction="none")
+        total = (of_class * each)[labelled].sum() / of_class[labelled].sum()
+        total.backward()
+        return total
+
+    optimiser.step(loss)
+    best = (directions(data) @ weight + bias).detach().numpy()
+    found = verdicts(probe, data)[""]
+    assert np.corrcoef(found.score, best)[0, 1] > 0.97
+    areas = [detection_metrics(score > 0, data.labels, score)["auroc"] for score in (found.score, best)]
+    assert areas[0] == pytest.approx(areas[1], abs=0.01)
+    assert areas[0] > 0.9
 
 
 # Thresholds

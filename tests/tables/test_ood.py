@@ -116,12 +116,13 @@ def test_what_was_not_run_says_why(tmp_path) -> None:
 def test_calibration_stands_beside_what_it_started_from(tmp_path, monkeypatch) -> None:
     document = np.repeat(np.arange(4), 10)
     label = np.tile([0, 1], 20)
+    span = np.where(label == 0, np.arange(40), -1)
     right, half = label == 0, np.tile([True, False, False, False], 10)
     runs = {
         name: [detection.Run(flagged, flagged.astype(float), None)]
         for name, flagged in (("utaca", right), ("calibrated", half))
     }
-    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, label == 0, runs)
+    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, span, runs)
     monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
     frame = tasks.calibration(files(tmp_path), config())
     assert list(frame["detector"]) == ["utaca", "calibrated"] * 4
@@ -150,9 +151,10 @@ def test_the_papers_run_has_the_papers_table_of_calibration(tmp_path, monkeypatc
     monkeypatch.setattr(f"{__name__}.SETS", {name: composed.tasks.sets[name] for name in sets})
     monkeypatch.setattr(f"{__name__}.POINTS", composed.decoded(sets[0]))
     document, label = np.repeat(np.arange(4), 10), np.tile([0, 1], 20)
+    span = np.where(label == 0, np.arange(40), -1)
     run = [detection.Run(label == 0, 1.0 - label, None)]
     runs = dict.fromkeys(("utaca", "calibrated"), run)
-    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, label == 0, runs)
+    verdicts = detection.Detections(tuple("abcd"), document, np.ones(40, int), label, span, runs)
     monkeypatch.setattr(tasks, "loaded", lambda _: verdicts)
     composed.decode = {name: composed.decode[name] for name in sets}
     composed.scale.bootstrap = 100

@@ -12,6 +12,7 @@ from configs import decoding, point, reference_config
 from factories import inputs
 
 from utaca.detection.detector import Detector
+from utaca.detection.training import metrics
 from utaca.detection.training.metrics import detection_metrics
 from utaca.errors import UserError
 from utaca.records import write
@@ -185,6 +186,57 @@ def test_detection_table(detections, config):
     assert rows[2][header.index("paper Recall P %")] == "60.04"
     assert all("[" in rows[place][1] for place in (0, 4))
     assert "synthetic prose" in shown.run
+
+
+def test_baselines_of_others_are_the_last_rows_and_change_no_other(detections, config, tmp_path):
+    before = detection.detection(seen(detections), config)
+    rows, more = rows_of([detections]), []
+    for row in rows:
+        if (row["detector"], row["seed"]) == ("utaca", 0):
+            score = row["score"] - 0.1 * (row["step"] % 3)
+            more += [row | {"detector": name, "score": score} for name in ("entropy", "linear_probe")]
+    # They stand first in the file.
+    more.sort(key=lambda row: row["detector"])
+    write(tmp_path / "more.parquet", "detections", more + rows)
+    table = detection.detection(seen(tmp_path / "more.parquet"), config)
+    assert list(table["detector"][-2:]) == ["Entropy", "Linear probe"]
+    pd.testing.assert_frame_equal(table[:-2], before)
+    baselines = table[-2:]
+    assert list(baselines["auroc_p_holm"]) == pytest.approx(list(np.minimum(2 * baselines["auroc_p"], 1)))
+
+
+def test_measures_of_others_are_means_over_seeds(detections, config, tmp_path):
+    """Each document has two values, of two tokens and of three; most first ones, and no second one, are right."""
+    rows = rows_of([detections])
+    for row in rows:
+        row["value"] = row["step"] in (0, 1, 3, 4, 5)
+        if row["step"] < 2 and row["document"] != "d5":
+            row["label"] = 1
+        if row["step"] == 4:
+            row["label"] = 0
+    write(tmp_path / "values.parquet", "detections", rows)
+    row = detection.detection(seen(tmp_path / "values.parquet"), config).set_index("detector").loc["UT-ACA"]
+    raw = pd.read_parquet(tmp_path / "values.parquet").query("detector == 'utaca'")
+    raw["wrong"] = raw["label"].isin([0, 2])
+    found, areas = [], []
+    for _, own in raw.groupby("seed"):
+        kept = own.dropna(subset="label")
+        score, wrong = kept["score"].to_numpy(), kept["wrong"].to_numpy()
+        recall = 100 * metrics.recall_at(0.1, score, wrong)
+        found.append([metrics.risk_coverage_area(score, wrong), metrics.rejection_ratio(score, wrong), recall])
+        values = own[own["value"]]
+        by_value = values.groupby([values["document"], values["step"] < 2])
+        of_value = by_value["wrong"].transform("any")
+        largest = by_value.agg({"score": "max", "wrong": "any"})
+        levels = [(values["score"], of_value), (largest["score"], largest["wrong"])]
+        for s, w in levels:
+            areas.append(detection_metrics((s > 0).to_numpy(), np.where(w, 0, 1), s.to_numpy())["auroc"])
+    assert list(row[["aurc", "prr", "recall_at_10_pct"]]) == pytest.approx(list(np.mean(found, axis=0)))
+    assert row["aurc_sd"] == pytest.approx(np.std([one[0] for one in found], ddof=1))
+    assert row["n_spans"] == 2 * N_DOCUMENTS == len(largest)
+    expected = np.mean(np.reshape(areas, (-1, 2)), axis=0)
+    assert list(row[["span_auroc", "span_max_auroc"]]) == pytest.approx(list(expected))
+    assert row["span_max_auroc_low"] < row["span_max_auroc"] < row["span_max_auroc_high"]
 
 
 def test_detection_by_budget(detections, config):

@@ -1,6 +1,7 @@
 """Uncertainty detector: computes the probabilities of each token's label from the token's signals and embedding.
 
-The architecture follows the paper's appendix "Architecture of Uncertainty Detector", the decision its section 3.1.
+The architecture follows the paper's appendix "Architecture of Uncertainty Detector", the decision its section 3.1. A
+detector of kind "linear" is a baseline instead, a linear probe.
 Decoding runs the network of this module; dropout and training are in :mod:`utaca.detection.training`.
 """
 
@@ -60,6 +61,7 @@ class ResidualBlock(nn.Module):
 class Detector(nn.Module):
     """Encoders of the embedding and of each signal, an LSTM over the sums of their outputs, and a residual head.
 
+    With ``settings.kind`` "linear" it has only the head's last layer, on the embedding itself: logistic regression.
     Classes are (hallucinated, correct, unknown), or (uncertain, correct) if ``settings.classes`` is 2.
     ``input_width`` is D, the width of the reader's embedding. ``reader`` is the reader whose tokens the detector was
     trained on, the only reader that :meth:`check` accepts; None for a detector built by hand. ``thresholds`` has a
@@ -75,16 +77,17 @@ class Detector(nn.Module):
         self.reader = reader
         self.thresholds = {"argmax": 0.0}
         self.facts: dict[str, Any] = {}
-        width = WIDTH
+        is_linear = settings.kind == "linear"
+        width = input_width if is_linear else WIDTH
         inner = SIGNAL_WIDTH
-        if settings.embedding:
+        if settings.embedding and not is_linear:
             self.embedding_encoder = nn.Sequential(nn.Linear(input_width, width), nn.GELU())
         self.signal_encoders = nn.ModuleDict()
         for name in settings.signals:
             self.signal_encoders[name] = nn.Sequential(nn.Linear(1, inner), nn.GELU(), nn.Linear(inner, width))
         if settings.lstm:
             self.lstm = nn.LSTM(width, width, batch_first=True)
-        self.blocks = nn.Sequential(*(ResidualBlock() for _ in range(BLOCKS)))
+        self.blocks = nn.Sequential(*(ResidualBlock() for _ in range(0 if is_linear else BLOCKS)))
         self.head = nn.Linear(width, settings.classes)
 
     def check(self, reader: Reader) -> None:
@@ -128,8 +131,12 @@ class Detector(nn.Module):
     def encode(self, signals: Tensor, embedding: Tensor) -> Tensor:
         """Encode the ``embedding`` [..., D] and each of the ``signals`` [..., n], and return the sum z [..., WIDTH].
 
-        Both are converted to the detector's device and precision; embeddings are normalised to length 1.
+        Both are converted to the detector's device and precision; embeddings are normalised to length 1. A linear
+        detector has the embedding itself as z [..., D], normalised to :func:`linear_length`.
         """
+        if self.settings.kind == "linear":
+            direction = functional.normalize(embedding.to(self.head.weight), dim=-1)
+            return linear_length(self.input_width) * direction
         signals = signals.to(self.head.weight)
         parts = []
         if self.settings.embedding:
@@ -214,6 +221,14 @@ def distrust(p: Tensor, decision: str) -> Tensor:
     least = torch.finfo(p.dtype).tiny
     failed = torch.maximum(hallucinated, unknown) if decision == "argmax" else hallucinated + unknown
     return failed.clamp_min(least).log() - p[..., CORRECT].clamp_min(least).log()
+
+
+def linear_length(width: int) -> float:
+    """The length of the embeddings [width] that a linear detector sees, whose elements are then about 1.
+
+    So its weights are learned equally fast for all widths.
+    """
+    return width**0.5
 
 
 def concentration(logits: Tensor) -> Tensor:

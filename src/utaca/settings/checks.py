@@ -324,6 +324,8 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
         yield f"{path}.classes is {detector.classes} but {key} has two classes; set {path}.classes to 2."
+    if detector.kind == "linear" and (detector.signals or not detector.embedding or detector.lstm):
+        yield f"{path}.kind is linear, which reads only the embedding; set signals=[], embedding=true, lstm=false."
     if detector.chain > 1 and not detector.lstm:
         yield (
             f"{path}.chain is {detector.chain}, but only a detector with an LSTM can read several answers in a row; "
@@ -346,7 +348,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         yield from _name_faults(name, path)
         if name in KINDS:
             yield f"{path} has the name of a kind of trigger; give the detector another name."
-        if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
+        if re.fullmatch("top10_std|logit_margin|entropy|(.*_)?probability|.*_(youden|mass)", name):
             yield (
                 f"{path} has a name that the tables use for a baseline or another threshold; give the detector another "
                 "name."

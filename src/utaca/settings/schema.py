@@ -519,8 +519,10 @@ class TrajectorySettings:
 class DetectorSettings:
     """A variant of the uncertainty detector and its training (paper, appendix B)."""
 
-    kind: Literal["softmax", "evidential"] = setting("softmax")
-    """`softmax` gives class probabilities. `evidential` gives a Dirichlet distribution over two classes."""
+    kind: Literal["softmax", "evidential", "linear"] = setting("softmax")
+    """`softmax` gives class probabilities. `evidential` gives a Dirichlet distribution over two classes. `linear` is a
+    linear probe, class probabilities by logistic regression on the embedding; it has `signals=[]` and `lstm=false`.
+    """
 
     classes: Annotated[Literal[2, 3], BeforeValidator(as_number)] = setting(3)
     """3 means hallucinated, correct and unknown. 2 means uncertain (hallucinated or unknown) and correct."""

@@ -1,5 +1,6 @@
 """Fetch the official files of the tasks; each is checked before it is moved to its final path."""
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -8,14 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 from urllib.request import urlopen
 
 from utaca.data_files import DataFile, read, sha256
 from utaca.errors import UserError
+from utaca.tasks.ragtruth import Responses, Sources
 from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1, QA2
-from utaca.tasks.task import Task
 
 _PATIENCE = 60
 """Seconds without a byte after which a download fails."""
@@ -25,13 +26,15 @@ _PATIENCE = 60
 class Source:
     """A ``file`` that is downloaded: a URL or, with a ``dataset``, a path in that data set of the Hugging Face hub.
 
-    ``revision`` is the data set's. A file whose ``sha256`` is given must have this digest.
+    ``revision`` is the data set's. A file whose ``sha256`` is given must have this digest, and one whose ``blob`` is
+    given must be the file that git calls so.
     """
 
     file: str
     dataset: str = ""
     revision: str = ""
     sha256: str = ""
+    blob: str = ""
 
     @property
     def address(self) -> str:
@@ -41,6 +44,17 @@ class Source:
         return f"https://huggingface.co/datasets/{self.dataset}/resolve/{self.revision}/{self.file}"
 
 
+class Layout(Protocol):
+    """What knows an official file, as a :class:`~utaca.tasks.task.Task` does: its path, number of rows and layout."""
+
+    files: ClassVar[Mapping[str, str]]
+    rows: ClassVar[int]
+
+    def is_official(self, files: Mapping[str, Path]) -> bool:
+        """Whether the file, given by name, has as many rows; raises :class:`UserError` for another layout."""
+        ...
+
+
 @dataclass(frozen=True)
 class Official:
     """The official file of a task, which knows the file's layout and number of rows.
@@ -48,7 +62,7 @@ class Official:
     If the ``source`` is an archive, ``member`` is the file's name in it.
     """
 
-    task: type[Task]
+    task: type[Layout]
     source: Source
     member: str = ""
 
@@ -99,7 +113,13 @@ class Files(DataFile):
     files: dict[str, _File]
 
 
-_TASKS: dict[str, type[Task]] = {**TASKS, "qa_1-calibration": _SquadTraining, "qa_2-calibration": _HotpotTraining}
+_TASKS: dict[str, type[Layout]] = {
+    **TASKS,
+    "qa_1-calibration": _SquadTraining,
+    "qa_2-calibration": _HotpotTraining,
+    "ragtruth-responses": Responses,
+    "ragtruth-sources": Sources,
+}
 OFFICIAL = {
     name: Official(_TASKS[name], file.source, file.member)
     for name, file in read("benchmarks.yaml", Files).files.items()
@@ -176,6 +196,8 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
             digest = sha256(downloaded)
             if digest != source.sha256:
                 fault = f"{source.address} has SHA-256 {digest}, not {source.sha256}: it was changed or is damaged"
+        if source.blob and _blob(downloaded) != source.blob:
+            fault = f"{source.address} is not git's file {source.blob}: it was changed or is damaged"
     except (OSError, HTTPException, ValueError) as error:
         fault = f"{source.address} cannot be fetched ({_reason(error)})"
     for file in files:
@@ -200,6 +222,15 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
             yield Outcome(path, file.task.rows, fault=f"{path} cannot be written ({error.strerror}); {by_hand}")
         else:
             yield Outcome(path, file.task.rows, digest, now=True)
+
+
+def _blob(path: Path) -> str:
+    """Git's name of a file's content, as 40 hex digits."""
+    digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with path.open("rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _from_hub(source: Source, scratch: Path) -> Path:

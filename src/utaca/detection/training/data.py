@@ -48,6 +48,7 @@ class Sequences:
     position: torch.Tensor  # [N, T] int64, row of each token in the flat tensors; n for padding
     step: np.ndarray  # [n] int32
     top10: np.ndarray  # [n, 10] float32, the ten largest logits
+    logprob: np.ndarray  # [n] float32, log-probability of the token
     signals: torch.Tensor  # [n + 1, number of signals] float32
     embedding: torch.Tensor  # [n + 1, D] float16; D is 0 for detectors without embedding
     label: torch.Tensor  # [n + 1] int64, -1 if the labeller failed
@@ -135,7 +136,7 @@ def columns(settings: schema.DetectorSettings) -> list[str]:
     Embeddings, which are most of a file, are among them only if the detector reads them.
     """
     embedding = [embedding_column(settings.site)] if settings.embedding else []
-    return [*KEYS, "token", "top10", "expanded_token", *settings.signals, *embedding]
+    return [*KEYS, "token", "logprob", "top10", "expanded_token", *settings.signals, *embedding]
 
 
 def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.DetectorSettings) -> Sequences:
@@ -178,7 +179,9 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
     position = np.where(offset < length[:, None], starts[:, None] + offset, n)
 
     top10, signals, embedding = _inputs(trajectories, order, settings)
-    finite = np.isfinite(signals[:-1]).all(axis=1) & np.isfinite(top10).all(axis=1) & _finite_rows(embedding[:-1])
+    logprob = pc.fill_null(trajectories["logprob"], math.nan).to_numpy()[order]
+    of_logits = np.isfinite(top10).all(axis=1) & np.isfinite(logprob)
+    finite = np.isfinite(signals[:-1]).all(axis=1) & of_logits & _finite_rows(embedding[:-1])
     if not finite.all():
         raise UserError(
             f"{_token(keyed, int(finite.argmin()))} has a signal, logit or embedding that is not finite; "
@@ -191,6 +194,7 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         position=torch.from_numpy(position),
         step=keyed["step"].to_numpy().astype(np.int32),
         top10=top10,
+        logprob=logprob,
         signals=torch.from_numpy(signals),
         embedding=torch.from_numpy(embedding),
         label=torch.from_numpy(np.append(label, -1)),
@@ -258,6 +262,7 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
         position=torch.cat([position_in_result(first, 0), position_in_result(second, first.n_tokens)]),
         step=np.concatenate([first.step, second.step]),
         top10=np.concatenate([first.top10, second.top10]),
+        logprob=np.concatenate([first.logprob, second.logprob]),
         # The last row of the first set represents padding, as that of the second does.
         signals=torch.cat([first.signals[:-1], second.signals]),
         embedding=torch.cat([first.embedding[:-1], second.embedding]),

@@ -3,6 +3,8 @@
 N is the uncertain class (hallucinated or unknown), P the correct class.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from utaca.errors import UserError
@@ -118,6 +120,98 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     # Scores descend, so the last of the best has the smallest threshold.
     best = len(gain) - 1 - int(gain[::-1].argmax())
     return float((value[best] + value[best + 1]) / 2)
+
+
+# Measures of other projects. Tokens, or spans of tokens, have a score [n] that grows with distrust, and those that
+# should be distrusted are marked by boolean ``is_uncertain`` [n].
+
+
+def risk_coverage_area(score: np.ndarray, is_uncertain: np.ndarray) -> float:
+    """Area under the risk-coverage curve (AURC), as ``RiskCoverageCurveAUC`` of lm-polygraph; small is good.
+
+    The n tokens are accepted one after the other, the least distrusted first. The area is the mean, over the n numbers
+    of accepted tokens, of the share of uncertain ones among these. Tokens of one score are accepted in random order:
+    the area is then the expected one, where lm-polygraph takes the order of the input. NaN without tokens.
+    """
+    if not len(score):
+        return float("nan")
+    _, group, sizes = np.unique(score, return_inverse=True, return_counts=True)
+    share_of_group = np.bincount(group, is_uncertain) / sizes
+    # How many uncertain tokens are expected among the first 1, 2, ... accepted ones.
+    n_uncertain = np.cumsum(np.repeat(share_of_group, sizes))
+    return float((n_uncertain / np.arange(1, len(score) + 1)).mean())
+
+
+def rejection_ratio(score: np.ndarray, is_uncertain: np.ndarray) -> float:
+    """Prediction rejection ratio (PRR), as ``prr_normalized`` of lm-polygraph.
+
+    It says how far the score's order of tokens goes from a random order (0) to the best one (1). It compares the areas
+    under the curves of accuracy over rejected tokens, each of which is 1 - :func:`risk_coverage_area`. The random order
+    has its expected area here; lm-polygraph takes the mean of 1,000 random orders. NaN without tokens of both classes.
+    """
+    n_uncertain = int(np.sum(is_uncertain))
+    if n_uncertain in (0, len(score)):
+        return float("nan")
+    of_random = n_uncertain / len(score)
+    of_best = risk_coverage_area(np.asarray(is_uncertain, np.float64), is_uncertain)
+    return (of_random - risk_coverage_area(score, is_uncertain)) / (of_random - of_best)
+
+
+def recall_at(false_alarm_rate: float, score: np.ndarray, is_uncertain: np.ndarray) -> float:
+    """Recall of uncertain tokens at the lowest threshold with at most this rate of false alarms among the others.
+
+    With a rate of 0.1 it is ``recall_at_0.1_fpr`` of obalcells/hallucination_probes, but for all distinct scores as
+    thresholds: scikit-learn's ``roc_curve`` leaves out those that lie on a line between others. 0 if no score may be
+    flagged; NaN without tokens of both classes.
+    """
+    n_uncertain = int(np.sum(is_uncertain))
+    n_correct = len(score) - n_uncertain
+    if not n_uncertain or not n_correct:
+        return float("nan")
+    _, hits, false_alarms = threshold_curve(np.asarray(score, np.float64), is_uncertain)
+    allowed = false_alarms / n_correct <= false_alarm_rate
+    return float(hits[allowed].max(initial=0) / n_uncertain)
+
+
+def spans(value: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Number the spans of tokens: the adjacent tokens of one value. int64 [n], -1 for tokens of no value.
+
+    ``value`` [n] marks the tokens of values, ``begins`` [n] the first token of each answer, at which a span ends too.
+    """
+    is_first = value & (begins | ~np.append(False, value[:-1]))
+    return np.where(value, np.cumsum(is_first) - 1, -1)
+
+
+class Spans(NamedTuple):
+    """The labelled ones of m spans, in the order of their numbers, and their tokens."""
+
+    first: np.ndarray  # [m] int64, the place of each span's first token
+    is_uncertain: np.ndarray  # [m] bool, whether a token of the span is uncertain
+    token: np.ndarray  # [t] int64, the places of the spans' tokens
+    owner: np.ndarray  # [t] int64, the span of each of these tokens, an index into ``first``
+
+    def largest(self, score: np.ndarray) -> np.ndarray:
+        """The largest score [m] in each span; ``score`` [n] has one for each token."""
+        result = np.full(len(self.first), -np.inf)
+        np.maximum.at(result, self.owner, score[self.token])
+        return result
+
+
+def labelled_spans(span: np.ndarray, label: np.ndarray) -> Spans:
+    """Find the spans that have a label; ``span`` [n] are the numbers of :func:`spans`.
+
+    ``label`` [n] as in :func:`detection_metrics`. A span is uncertain if one of its tokens is; a span without such a
+    token, but with one that the labeller failed on, is left out.
+    """
+    token = np.flatnonzero(span >= 0)
+    number, first, owner = np.unique(span[token], return_index=True, return_inverse=True)
+    labels = label[token]
+    has_uncertain = np.bincount(owner, (labels >= 0) & (labels != CORRECT), len(number)) > 0
+    has_failed = np.bincount(owner, labels < 0, len(number)) > 0
+    kept = has_uncertain | ~has_failed
+    place = np.cumsum(kept) - 1  # of each kept span in the result
+    of_kept = kept[owner]
+    return Spans(token[first[kept]], has_uncertain[kept], token[of_kept], place[owner[of_kept]])
 
 
 def _ratio(part: float, whole: int) -> float:

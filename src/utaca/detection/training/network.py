@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu
 
-from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector
+from utaca.detection.detector import BLOCKS, EXPANSION, SIGNAL_WIDTH, WIDTH, Detector, linear_length
 from utaca.detection.training.data import Packed, Sequences
 
 EMBEDDING_DROPOUT = 0.5
@@ -47,6 +47,8 @@ class Network:
     @property
     def dropped_width(self) -> int:
         """Number of elements per token that dropout applies to, summed over all layers: the ``width`` of a Noise."""
+        if self.settings.kind == "linear":
+            return 0
         embedding = WIDTH if self.settings.embedding else 0
         # Each residual block drops its hidden layer and its output.
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
@@ -59,13 +61,11 @@ class Network:
 
         settings = self.settings
         # The layers are those of Detector, in the same order.
+        if settings.kind == "linear":
+            return self._of_direction("head", batch.embedding, linear_length(batch.embedding.shape[-1]))
         encoded = []
         if settings.embedding:
-            # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
-            length = torch.linalg.vector_norm(batch.embedding, dim=-1, keepdim=True).clamp_min(1e-12)
-            weight = self.weights["embedding_encoder.0.weight"]
-            bias = self.weights["embedding_encoder.0.bias"]
-            of_direction = (batch.embedding @ weight.mT) * (1 / length) + bias[:, None]
+            of_direction = self._of_direction("embedding_encoder.0", batch.embedding)
             encoded.append(drop(gelu(of_direction), EMBEDDING_DROPOUT))
         for place, name in enumerate(settings.signals):
             inner = gelu(self._linear(f"signal_encoders.{name}.0", batch.signals[..., place : place + 1]))
@@ -101,6 +101,13 @@ class Network:
             embedding = batch.embedding.expand(n_networks, *batch.embedding.shape)
             all_logits[:, batch.position] = self(batch._replace(signals=signals, embedding=embedding))
         return all_logits[:, :-1]
+
+    def _of_direction(self, name: str, embedding: Tensor, length: float = 1.0) -> Tensor:
+        """Output [S, M, O] of the named linear layers for the ``embedding`` [S, M, D], normalised to a ``length``."""
+        # The product is divided by the embedding's length: a normalised copy of the embedding would be large.
+        own_length = torch.linalg.vector_norm(embedding, dim=-1, keepdim=True).clamp_min(1e-12)
+        product = embedding @ self.weights[f"{name}.weight"].mT
+        return product * (length / own_length) + self.weights[f"{name}.bias"][:, None]
 
     def _linear(self, name: str, x: Tensor) -> Tensor:
         """Output ``x`` W^T + b [S, M, O] of the named linear layers for ``x`` [S, M, I]."""

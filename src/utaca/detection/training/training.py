@@ -116,7 +116,10 @@ def train(
             rate = LEARNING_RATE * (1 + math.cos(math.pi * (done - 1) / steps)) / 2
         optimiser.param_groups[0]["lr"] = rate
         batch = train.batch(order[:, done - 1], settings.chain)
-        logits = network(batch, Noise(generators, batch.position < train.n_tokens, network.dropped_width))
+        noise = None
+        if network.dropped_width:
+            noise = Noise(generators, batch.position < train.n_tokens, network.dropped_width)
+        logits = network(batch, noise)
         if settings.kind == "evidential":
             n_passes = (done - 1) * BATCH // len(train)  # complete ones, over the training set
             loss = evidential(logits, batch.label, weights, n_passes)

@@ -98,13 +98,50 @@ def detections(verdicts: Verdicts, sequences: Sequences, name: str, seed: int) -
     return pa.Table.from_arrays(columns, schema=SCHEMAS["detections"])
 
 
-# Training-free baselines: one threshold on the spread or the margin of a token's largest logits
+# Training-free baselines: one threshold on a statistic of a token's largest logits, or of its probability
 
-STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "top10_std": lambda top10: top10.astype(np.float64).std(axis=1),
-    "logit_margin": lambda top10: (top10[:, 0] - top10[:, 1]).astype(np.float64),
+WINDOW = 8
+"""Tokens, the judged one and those before it in its answer, whose lowest and mean probability are baselines; as many as
+Lookback Lens takes at a time."""
+
+
+def entropy(sequences: Sequences) -> np.ndarray:
+    """Entropy [n] in nats of the distribution that each token was taken from; all but its ten best tokens count as one.
+
+    This is at most the entropy over the whole vocabulary, of which trajectories keep the ten largest logits.
+    """
+    top10 = sequences.top10.astype(np.float64)
+    # Trajectories are decoded greedily: the token is the first of the ten, and its log-probability is known.
+    log_p = top10 - top10[:, :1] + sequences.logprob[:, None]
+    p = np.exp(log_p)
+    rest = np.clip(1 - p.sum(axis=1), 0.0, 1.0)
+    log_rest = np.log(np.where(rest > 0, rest, 1.0))
+    return -(p * log_p).sum(axis=1) - rest * log_rest
+
+
+def recent_logprobs(sequences: Sequences) -> np.ndarray:
+    """Log-probabilities [n, WINDOW] of each token and those before it in its answer; NaN before the answer's first."""
+    n = sequences.n_tokens
+    length = sequences.length.numpy()
+    first = np.repeat(np.cumsum(length) - length, length)  # [n], the first token of each token's answer
+    row = np.arange(n)[:, None] - np.arange(WINDOW)
+    return np.where(row >= first[:, None], sequences.logprob[np.maximum(row, 0)], np.nan)
+
+
+STATISTICS: dict[str, Callable[[Sequences], np.ndarray]] = {
+    "top10_std": lambda sequences: sequences.top10.astype(np.float64).std(axis=1),
+    "logit_margin": lambda sequences: (sequences.top10[:, 0] - sequences.top10[:, 1]).astype(np.float64),
+    "entropy": lambda sequences: -entropy(sequences),
+    "probability": lambda sequences: sequences.logprob.astype(np.float64),
+    "lowest_probability": lambda sequences: np.nanmin(recent_logprobs(sequences), axis=1),
+    "mean_probability": lambda sequences: np.nanmean(recent_logprobs(sequences), axis=1),
 }
-"""Statistics [n] of the ten largest logits [n, 10]: their population standard deviation; the first minus the second."""
+"""Statistics [n] of tokens that are low where a token is uncertain.
+
+The first two are the paper's: the population standard deviation of the ten largest logits; the first minus the second.
+The others are the negated :func:`entropy`, the token's log-probability, and the lowest and the mean log-probability
+(that of the geometric mean) of the last :data:`WINDOW` tokens of its answer.
+"""
 
 
 def heuristics(validation: Sequences, sequences: Sequences) -> dict[str, Verdicts]:
@@ -115,7 +152,7 @@ def heuristics(validation: Sequences, sequences: Sequences) -> dict[str, Verdict
     """
     decided = {}
     for name, statistic in STATISTICS.items():
-        score = -statistic(sequences.top10)
-        threshold = youden(-statistic(validation.top10), validation.labels)
+        score = -statistic(sequences)
+        threshold = youden(-statistic(validation), validation.labels)
         decided[name] = Verdicts(score > threshold, score.astype(np.float32), None)
     return decided

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +11,16 @@ import numpy as np
 import pandas as pd
 
 from utaca.biographies.evidence import original
-from utaca.detection.training.metrics import calibration_error, detection_metrics
+from utaca.detection.training.metrics import (
+    Spans,
+    calibration_error,
+    detection_metrics,
+    labelled_spans,
+    recall_at,
+    rejection_ratio,
+    risk_coverage_area,
+    spans,
+)
 from utaca.errors import UserError
 from utaca.records import check_source, read
 from utaca.records.schemas import CORRECT
@@ -23,10 +32,19 @@ from utaca.reporting.table import NOT_RUN, framed
 from utaca.settings import schema
 
 DETECTORS = NAMES["detectors"]
-_SHARES = ("macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain", "share_distrusted")
+BASELINES = NAMES["baselines"]
+"""Baselines beyond the paper's, which other projects compare with. They are the last rows."""
+FALSE_ALARMS = 0.1
+"""The rate of false alarms at which recall is measured."""
+_SHARES = (
+    "macc", "recall_n", "recall_p", "balanced_accuracy", "f1_n", "share_uncertain", "share_distrusted", "recall_at_10",
+)  # fmt: skip
 _SHARE_COLUMNS = {name: (f"{name}_pct", 100) for name in _SHARES}
-METRICS = {**_SHARE_COLUMNS, "auroc": ("auroc", 1), "auprc": ("auprc", 1), "ece": ("ece", 1)}
-"""The column and the factor of each metric."""
+_AREAS = ("auroc", "auprc", "ece", "aurc", "prr")
+METRICS = {**_SHARE_COLUMNS, **{name: (name, 1) for name in _AREAS}}
+"""The column and the factor of each metric of tokens."""
+SPAN_METRICS = {name: (name, 1) for name in ("span_auroc", "span_max_auroc")}
+"""Those of each metric of spans, which are the values of answers."""
 COMPARED = ("auroc", "balanced_accuracy")
 """Metrics in which each detector is compared with the config's detector."""
 
@@ -47,8 +65,17 @@ class Detections:
     document: np.ndarray  # [n], index into ``documents``
     budget: np.ndarray  # [n], K of the token's trajectory, or K_max of a path
     label: np.ndarray  # [n], -1 if the labeller failed
-    value: np.ndarray  # [n] bool: a token of a value, not of the template
+    span: np.ndarray  # [n], number of the value that the token belongs to, -1 for a token of the template
     runs: dict[str, list[Run]]  # by name of the detector, a run for each seed
+
+    @property
+    def value(self) -> np.ndarray:
+        """Which tokens [n] belong to a value, not to the template."""
+        return self.span >= 0
+
+    def spans(self, chosen: np.ndarray | bool = True) -> Spans:
+        """The labelled spans, of the tokens that boolean ``chosen`` [n] selects."""
+        return labelled_spans(np.where(chosen, self.span, -1), self.label)
 
     @property
     def seeds(self) -> str:
@@ -60,7 +87,7 @@ def title(name: str) -> str:
     """Name of a detector in tables; names that end in "_youden" are detectors with a threshold of Youden's J."""
     base = name.removesuffix("_youden")
     remark = ", thresholded" if base != name else ""
-    return DETECTORS.get(base, base) + remark
+    return {**DETECTORS, **BASELINES}.get(base, base) + remark
 
 
 def learned_from(settings: schema.DetectorSettings) -> str:
@@ -101,8 +128,9 @@ def load(path: str | Path) -> Detections:
     document, documents = pd.factorize(first["document"].map(original), sort=True)
     budget = first["budget"].to_numpy()
     label = first["label"].to_numpy()
-    value = first["value"].to_numpy(bool)
-    return Detections(tuple(documents), document, budget, label, value, runs)
+    begins = ~first.duplicated(["document", "budget"]).to_numpy()
+    span = spans(first["value"].to_numpy(bool), begins)
+    return Detections(tuple(documents), document, budget, label, span, runs)
 
 
 def loaded(files: Files) -> Detections:
@@ -116,8 +144,9 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
     """Make the table of metrics of every detector and baseline, with the config's detector's advantage over each."""
     data = loaded(files)
     draws = Draws.of(len(data.documents), config, "detection")
-    # The paper's detectors come first, even if they were not run.
-    measurements = {name: measured(data, name, draws) for name in {**DETECTORS, **data.runs}}
+    # The paper's detectors come first, even if they were not run, and other projects' baselines last.
+    names = sorted({**DETECTORS, **data.runs}, key=lambda name: name in BASELINES)
+    measurements = {name: measured(data, name, draws) for name in names}
     main = measurements[config.detector]
     reported = paper.tables().two_way | paper.tables().detection
     rows = []
@@ -132,8 +161,11 @@ def detection(files: Files, config: schema.Config) -> pd.DataFrame:
             difference.put(row, f"{column}_difference", factor)
         figures = reported.get(name)
         rows.append(row | paper.reference(ENTRIES["detection"].of_paper, figures))
+    n_detectors = len([name for name in names if name not in BASELINES])
     for metric in COMPARED:
-        statistics.adjust(rows, f"{METRICS[metric][0]}_p")
+        # The baselines are a family of their own: they change no p of the detectors.
+        for family in (rows[:n_detectors], rows[n_detectors:]):
+            statistics.adjust(family, f"{METRICS[metric][0]}_p")
     return framed(rows, len(data.documents), data.seeds, main=title(config.detector))
 
 
@@ -263,8 +295,10 @@ def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np
     """
     row: Row = {"detector": title(name), "run": bool(metrics), "seeds": len(data.runs.get(name, ()))}
     of_values = measured(data, name, draws, data.value & chosen)
-    for prefix, figures in (("", metrics), ("value_", of_values)):
-        for metric, (column, factor) in METRICS.items():
+    of_spans = measured_spans(data, name, draws, chosen)
+    scopes = [("", metrics, METRICS), ("value_", of_values, METRICS), ("", of_spans, SPAN_METRICS)]
+    for prefix, figures, columns in scopes:
+        for metric, (column, factor) in columns.items():
             mean, sd = figures.get(metric, (Resampled(), NAN))
             # The deviation stands behind the figure in the CSV file; `put` adds the interval behind both.
             row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
@@ -272,6 +306,7 @@ def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np
     labelled = data.label >= 0
     counts = {
         "n_value_tokens": int((labelled & data.value & chosen).sum()),
+        "n_spans": len(data.spans(chosen).first),
         "n_tokens": int((labelled & chosen).sum()),
         "n_documents": len(data.documents),
         "n_failed_labels": int((~labelled & chosen).sum()),
@@ -292,6 +327,7 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
     tokens = (data.label >= 0) & chosen
     document = data.document[tokens]
     label = data.label[tokens]
+    is_uncertain = label != CORRECT
     # For each seed: its metrics over all tokens, and those of them that are resampled in the resamples of documents.
     metrics = []
     resamples = []
@@ -300,12 +336,53 @@ def measured(data: Detections, name: str, draws: Draws, chosen: np.ndarray | boo
         of_tokens = Run(run.uncertain[tokens], run.score[tokens], p)
         of_run = detection_metrics(of_tokens.uncertain, label, of_tokens.score)
         of_run["ece"] = NAN if p is None else calibration_error(p, label)
+        of_run["aurc"] = risk_coverage_area(of_tokens.score, is_uncertain)
+        of_run["prr"] = rejection_ratio(of_tokens.score, is_uncertain)
+        of_run["recall_at_10"] = recall_at(FALSE_ALARMS, of_tokens.score, is_uncertain)
         metrics.append(of_run)
-        resamples.append(resampled_run(of_tokens, label != CORRECT, document, draws.documents))
+        resamples.append(resampled_run(of_tokens, is_uncertain, document, draws.documents))
+    return _over_seeds(name, list(METRICS), metrics, resamples, draws)
+
+
+def measured_spans(data: Detections, name: str, draws: Draws, chosen: np.ndarray | bool = True) -> Metrics:
+    """Compute the metrics of spans of the detector ``name``, as obalcells/hallucination_probes does.
+
+    A span is a value of an answer; it is uncertain if one of its tokens is. ``span_auroc`` is over the tokens of spans,
+    each with the label of its span, and ``span_max_auroc`` over spans, each with the largest score of its tokens.
+    ``chosen`` [n] selects tokens, by default all. Both metrics have resamples over documents and seeds.
+    """
+    found = data.spans(chosen)
+    # The first resample has each document once.
+    counts = np.vstack([np.ones(len(data.documents)), draws.documents])
+    metrics = []
+    resamples = []
+    for run in data.runs.get(name, ()):
+        of_tokens = (run.score[found.token], found.is_uncertain[found.owner], data.document[found.token])
+        of_spans = (found.largest(run.score), found.is_uncertain, data.document[found.first])
+        areas = {
+            "span_auroc": statistics.auroc(*of_tokens, counts),
+            "span_max_auroc": statistics.auroc(*of_spans, counts),
+        }
+        metrics.append({metric: float(area[0]) for metric, area in areas.items()})
+        resamples.append({metric: area[1:] for metric, area in areas.items()})
+    return _over_seeds(name, list(SPAN_METRICS), metrics, resamples, draws)
+
+
+def _over_seeds(
+    name: str,
+    wanted: Sequence[str],
+    metrics: Sequence[Mapping[str, float]],
+    resamples: Sequence[Mapping[str, np.ndarray]],
+    draws: Draws,
+) -> Metrics:
+    """The ``wanted`` metrics of the detector ``name`` over its seeds; empty without seeds.
+
+    For each seed, ``metrics`` has the metrics, and ``resamples`` the resamples [count] of those that have some.
+    """
     if not metrics:
         return {}
     result = {}
-    for metric in METRICS:
+    for metric in wanted:
         mean, sd = statistics.mean_sd([of_run[metric] for of_run in metrics])
         figure = Resampled(mean)
         if metric in resamples[0]:
