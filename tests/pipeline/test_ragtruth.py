@@ -90,7 +90,7 @@ def test_the_files_are_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
     monkeypatch.setattr(fetch, "_download", lambda _, path: path.write_bytes(content))
     monkeypatch.setattr(Responses, "rows", 6)
-    for name, ends in ((blob, ""), ("0" * 40, f"is not git's file {'0' * 40}: it was changed or came damaged")):
+    for name, ends in ((blob, ""), ("0" * 40, f"is not git's file {'0' * 40}: it was changed or is damaged")):
         file = fetch.Official(Responses, fetch.Source("https://host/response.jsonl", blob=name))
         (outcome,) = fetch.fetch(["it"], tmp_path / name, {"it": file})
         assert outcome.now == (not ends)
