@@ -296,7 +296,7 @@ def test_compact_guesses_of_a_batch_and_their_cost(memory: BlockMemory) -> None:
     ("options", "message"),
     [
         ({"draft_budget": 2}, "also set drafts"),
-        ({"draft_budget": 4, "drafts": 3}, "draft_budget is 4 but must be below the budget, 4"),
+        ({"draft_budget": 4, "drafts": 3}, "draft_budget is 4, but must be less than the budget, 4"),
         ({"draft_budget": -1, "drafts": 3}, "must be at least 0"),
         (
             {"draft_budget": 2, "drafts": 3, "policy": Sub(1), "trigger": Every(2)},

@@ -276,13 +276,13 @@ def test_a_document_is_read_once(model: PreTrainedModel, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"num_beams": 2}, "beam search was asked for"),
-        ({"prompt_lookup_num_tokens": 3}, "assisted generation was asked for"),
+        ({"num_beams": 2}, "not by beam search"),
+        ({"prompt_lookup_num_tokens": 3}, "not by assisted generation"),
         ({"cache_implementation": "static"}, "leave out past_key_values"),
         ({"output_attentions": True, "return_dict_in_generate": True}, "leave out output_attentions"),
         ({"guidance_scale": 2.0}, "guidance_scale"),
         ({"document_tokens": 200}, "document_tokens is 200, but must be at least 1 and below the prompt's 200"),
-        ({"document_tokens": 3, "question_tokens": 3}, "give one of them"),
+        ({"document_tokens": 3, "question_tokens": 3}, "give only one of them"),
         ({"question_tokens": 0}, "question_tokens is 0"),
         ({"custom_generate": "no trigger"}, "needs a policy and a trigger"),
     ],
@@ -318,7 +318,7 @@ def test_models_that_are_not_supported() -> None:
         (lambda: utaca.custom_generate(documents=0), "documents must be at least 1"),
         (lambda: utaca.custom_generate(budget=1.5), "budget must be a whole number"),
         (lambda: utaca.custom_generate(memory={"n_local": 8}), "memory must be a utaca.MemorySettings"),
-        (lambda: utaca.custom_generate(document_tokens=1, question_tokens=1), "give one of them"),
+        (lambda: utaca.custom_generate(document_tokens=1, question_tokens=1), "give only one of them"),
     ],
 )
 def test_faulty_options_are_refused_at_once(make: Callable[[], object], sentence: str) -> None:

@@ -167,7 +167,7 @@ def test_circles_are_told_from_answers() -> None:
         ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),
         *(("snapkv", {"kernel": kernel}, f"kernel={kernel} must be odd and above 0") for kernel in (4, -1)),
         ("adakv", {"floor": 1.5}, "floor=1.5 must be between 0 and 1"),
-        ("omnikv", {"filters": [2, 40]}, "must be layers below depth=32"),
+        ("omnikv", {"filters": [2, 40]}, "must have at least one layer, all below depth=32"),
         ("omnikv", {"filters": ["two"]}, r"methods.omnikv.filters\[0\] must be a whole number, not 'two'"),
         ("h2o", {"heavy": 1.0}, "heavy=1.0 must be at least 0 and below 1"),
         ("tokenselect", {"chunk": 513}, "chunk=513 must be at least 1 and at most n_local=512"),

@@ -131,7 +131,7 @@ def test_the_same_run_gives_the_same_page_whatever_the_order_of_its_answers():
     first = page(rows, documents)
     assert page(rows[::-1], documents[::-1]) == first
     assert content(page([row | {"label": 0} for row in rows], documents))["key"] != content(first)["key"]
-    with pytest.raises(UserError, match="'d0' has labels but"):
+    with pytest.raises(UserError, match="'d0' has labels, but"):
         page(rows, documents[1:])
 
 
@@ -150,7 +150,7 @@ def test_scores_are_asked_by_document_once_for_alike_predictions_and_nothing_tel
         assert all(unit["given"] is None for unit in item["units"])
     assert "SECRET" not in html
     assert "0.123" not in html
-    with pytest.raises(UserError, match="has scores but"):
+    with pytest.raises(UserError, match="has scores, but"):
         review.score_page(scores, [], "A run.")
 
 

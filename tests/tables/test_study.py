@@ -111,7 +111,7 @@ def test_the_sample_is_that_of_the_review_page(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     files = inputs(tmp_path, scored("d1", {"hobby": ("Golf", 0.0, 0.0)}, "infllm-K8"))
-    with pytest.raises(UserError, match=rf"has no scores of {STUDIED} about document d1; score it again"):
+    with pytest.raises(UserError, match=rf"has no scores of {STUDIED} for document d1; score it again"):
         study.human(files, CONFIG)
     files = inputs(tmp_path, scored("d1", {"hobby": ("Golf", 0.0, 0.0)}))
     write(tmp_path / "documents.parquet", "documents", [document("d7")])

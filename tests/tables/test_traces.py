@@ -147,7 +147,7 @@ def test_where_points_differ_whatever_the_order_of_files(tmp_path, config):
     assert made(documents[::-1]) == html
     shown, where = content(html), content(html)["where"]
     assert [(d["id"], d["difference"]) for d in shown["documents"]] == [("d1", 0.75), ("d2", -0.25), ("d/0", None)]
-    assert "All 3 documents" in shown["about"]
+    assert "all 3 documents" in shown["about"]
     assert where["mean"] == pytest.approx([1 / 3, 0.5], abs=1e-4)
     (hobby,) = where["attributes"]
     # the lowest score, of several the one with the larger gain; the step is the first one of the value
