@@ -237,7 +237,13 @@ def test_the_server_ends_on_sigterm() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        line = next(line for line in process.stdout if "answers at" in line)
+        # Notes, and then the address.
+        notes = []
+        for line in process.stdout:
+            if "answers at" in line:
+                break
+            notes.append(line)
+        assert any('understands only questions such as "Summarize the' in note for note in notes)
         address = line.partition("http://")[2].partition("/")[0]
         response = begin(address, chat(max_tokens=20, stream=True, temperature=2, seed=3)).getresponse()
         while b'"delta": {"content"' not in response.readline():

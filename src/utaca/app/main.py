@@ -62,12 +62,32 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A subcommand whose arguments have a metavar that says itself what may be repeated, as ``[FILE]... QUESTION``."""
+    """A subcommand whose help names values by metavars such as ``[FILE]... QUESTION``, and limits of numbers in words."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar."""
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the lists of arguments and options, without the Python types that Typer puts behind arguments."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                name, meaning = record
+                section = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                sections[section].append((re.sub(r" <\S+>$", "", name), _limits_in_words(meaning)))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _limits_in_words(meaning: str) -> str:
+    """A help text with limits such as ``x>=1`` and ``0<=x<=9`` as words."""
+    meaning = re.sub(r"\b(\d+)<=x<=(\d+)", r"\1 to \2", meaning)
+    return re.sub(r"\bx>=(\d+)", r"at least \1", meaning)
 
 
 _STYLE: dict[str, Any] = {
@@ -91,8 +111,8 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-HOST = typer.Option(help="Address to listen on. 0.0.0.0 lets other machines connect.")
-PORT = typer.Option(help="Port to listen on. 0 takes any free port.", min=0, max=65535)
+HOST = typer.Option(metavar="ADDRESS", help="Address to listen on. 0.0.0.0 lets other machines connect.")
+PORT = typer.Option(metavar="PORT", help="Port to listen on. 0 takes any free port.", min=0, max=65535)
 
 
 @app.callback()
@@ -191,24 +211,38 @@ def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
     return {"cache": None if no_cache else folder, "cache_size": bytes_of(size)}
 
 
-@app.command()
+@app.command(cls=Command)
 def score(
     reader: Annotated[str, READER],
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="[QUESTION ANSWER]", help="A question and the answer to score.")
+        list[str] | None,
+        typer.Argument(metavar="[QUESTION ANSWER]", help="The question and the answer to score, each in quotes."),
     ] = None,
     document: Annotated[
-        list[str] | None, typer.Option(metavar="FILE", help="The document, as for utaca ask; may be repeated.")
+        list[str] | None, typer.Option(metavar="FILE", help="A document, as for utaca ask. May be repeated.")
     ] = None,
     csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Many of them: columns document, question, answer.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Score many answers: a CSV file with columns document, question, answer."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file of scores.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Blocks of each token.  [default: the reader's]", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file for the scores.")] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            metavar="BLOCKS",
+            help="Blocks of 16 tokens that each token of the answer retrieves.  [default: the reader's]",
+            min=1,
+        ),
+    ] = None,
     detector: Annotated[
-        str | None, typer.Option(help="A shipped detector or a detector's file.  [default: the reader's detector]")
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="A shipped detector or the file of one.  [default: the reader's detector]"
+        ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and one of totals.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line of totals.")
+    ] = False,
     cache: Annotated[str | None, CACHE] = None,
     cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
     no_cache: Annotated[bool, NO_CACHE] = False,
@@ -230,7 +264,7 @@ def score(
     scoring.score(wanted, document, *words)
 
 
-@app.command()
+@app.command(cls=Command)
 def serve(
     reader: Annotated[str, READER],
     host: Annotated[str, HOST] = "127.0.0.1",
@@ -241,7 +275,7 @@ def serve(
             metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers at the same time.", min=1)] = 16,
+    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers to generate at the same time.", min=1)] = 16,
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
@@ -287,13 +321,13 @@ def serve(
     server.serve(loaded, settings, sockets)
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     reader: Annotated[
         str | None,
         typer.Argument(
             metavar="READER",
-            help="The reader to download. Without it, the readers are listed.",
+            help="The reader to download. Without a name, the readers are listed.",
             autocompletion=completion.readers,
         ),
     ] = None,
@@ -339,7 +373,7 @@ def fetch_tasks(
 def preflight(
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="More entries of the config, and more config files."),
+        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="Further entries of the config, and further config files."),
     ] = None,
     configfile: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Config file, e.g. config/runs/paper.yaml.")
@@ -407,15 +441,17 @@ def _names_target(words: list[str]) -> bool:
     return bool(command_line.read(["snakemake", *words]).targets)
 
 
-@app.command("check-endpoint")
+@app.command("check-endpoint", cls=Command)
 def check_endpoint(
-    endpoint: Annotated[str, typer.Argument(help="Name of a file in config/endpoint.")] = "gpt_oss_120b",
+    endpoint: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a file in config/endpoint.")
+    ] = "gpt_oss_120b",
     base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Another address of the server, ending in /v1.")
+        str | None, typer.Option(metavar="URL", help="Use this address of the server, which ends in /v1.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Another model, as the server lists it.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Use this model, as the server lists it.")] = None,
     api_key_env: Annotated[
-        str | None, typer.Option(metavar="VARIABLE", help="The environment variable that holds the key.")
+        str | None, typer.Option(metavar="VARIABLE", help="Environment variable that holds the key.")
     ] = None,
 ) -> None:
     """Check that an LLM server can be used as a judge."""
@@ -434,11 +470,11 @@ def check_endpoint(
     print(f"{settings.base_url or settings.name}: model {settings.model} answers.")
 
 
-STORE = typer.Option(metavar="PLACE", help="File of the answers, or postgresql://USER@HOST/DATABASE.")
+STORE = typer.Option(metavar="FILE|URL", help="File of the answers, or postgresql://USER@HOST/DATABASE.")
 STORED = "results/answers.sqlite"
 
 
-@answers.command("list")
+@answers.command("list", cls=Command)
 def list_answers(store: Annotated[str, STORE] = STORED) -> None:
     """Count the stored answers by model, prompt version and answer format."""
     from utaca.endpoints import listing
@@ -450,7 +486,7 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
         print(listing.listed(answers))
 
 
-@answers.command("export")
+@answers.command("export", cls=Command)
 def export_answers(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only answers of this model.  [default: all]")
@@ -465,13 +501,13 @@ def export_answers(
             print(line)
 
 
-@answers.command("prune")
+@answers.command("prune", cls=Command)
 def prune_answers(
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Only answers of this model.")] = None,
     before: Annotated[
         str | None, typer.Option(metavar="DATE", help="Only answers from before this day, e.g. 2026-01-31.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the answers, but delete none.")] = False,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
     """Delete answers. A run that needs them asks the server again."""
@@ -485,12 +521,12 @@ def prune_answers(
         print(f"{number} answers {'would be ' if dry_run else ''}removed from {answers.place}")
 
 
-@app.command("serve-rules")
+@app.command("serve-rules", cls=Command)
 def serve_rules(
     host: Annotated[str, HOST] = "127.0.0.1",
     port: Annotated[int, PORT] = 8000,
 ) -> None:
-    """Start a server of the rule-based judge with the OpenAI protocol."""
+    """Serve the rule-based judge over the OpenAI protocol."""
     from utaca.judging.rules import endpoint as server
 
     server.run(host, port)

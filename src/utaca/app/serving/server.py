@@ -30,7 +30,7 @@ from utaca import pages
 from utaca.app import words
 from utaca.app.choices import choose, detectors
 from utaca.app.documents import read_content
-from utaca.app.questions import example, understands
+from utaca.app.questions import example, limit, understands
 from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
 from utaca.app.serving.replies import Metrics, Reply
 from utaca.app.serving.worker import Worker
@@ -319,8 +319,9 @@ def serve(reader: Reader, settings: ServerSettings, sockets: Sequence[socket.soc
     """Serve a reader until SIGTERM or SIGINT; arguments and errors are those of :class:`Server`."""
     logging.basicConfig(format="%(message)s")
     server = Server(reader, settings, sockets)
-    if note := server.choice.note:
-        print(note, flush=True)
+    for note in (server.choice.note, limit(reader.settings)):
+        if note:
+            print(note, flush=True)
     try:
         server.run()
     except OSError as error:  # another process took the port after it was bound here
