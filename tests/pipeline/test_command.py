@@ -490,7 +490,7 @@ def test_tables_are_made_in_a_checkout(tmp_path: Path, monkeypatch: pytest.Monke
         assert done.stderr.startswith(f"Error: {said}")
     assert len(commands) == 3
     monkeypatch.chdir(tmp_path)
-    assert "no answers are kept: results/answers.sqlite does not exist" in typed("answers", "list").stdout
+    assert "no answers are stored yet: results/answers.sqlite is created" in typed("answers", "list").stdout
     done = typed("tables")
     assert done.exit_code == 2
     assert "change to the folder that holds its Snakefile" in done.stderr

@@ -407,7 +407,7 @@ def test_an_empty_key_is_refused() -> None:
     done = subprocess.run(words, capture_output=True, text=True, env={"UTACA_API_KEY": "", "PATH": ""})
     assert (
         done.stderr
-        == "Error: UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key\n"
+        == "Error: UTACA_API_KEY is set but empty, so clients would need no key; unset it or set it to a key\n"
     )
 
 

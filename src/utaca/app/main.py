@@ -10,12 +10,11 @@ What a user types, and what comes back:
     14 tokens in 6.2 s; 73 tokens of the document selected on average, at most 512; 3 rolled back.
 
 Only the answer goes to standard output, so that it can be piped; it comes token by token, in a terminal shaded by each
-token's budget. All other text goes to standard error. A mistake in the user's input gives one sentence and the exit
+token's budget. All other text goes to standard error. An error in the user's input gives one sentence and the exit
 status 2 (docs/ask.md).
 
-``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). ``fetch``, ``preflight``,
-``tables``, ``check-endpoint`` and ``answers`` belong to readers and runs; each says more with ``--help``. Nothing heavy
-is imported before a command needs it.
+``utaca serve`` answers programs over the OpenAI protocol (:mod:`utaca.app.serving`). The other commands score answers
+and prepare readers and runs; see ``--help`` of each. Nothing heavy is imported before a command needs it.
 """
 
 import io
@@ -35,14 +34,14 @@ from utaca.stages import STAGES
 TARGETS = {
     "results/tables": "the whole run: tables, figures and the report; the default",
     **{stage.name: stage.makes for stage in STAGES},
-    "tables": "as results/tables",
+    "tables": "the same as results/tables",
     "readers": "the run's reader, fetched to this machine before jobs need it",
     "results/{run}/tables/{table}.csv": "one table, and what it needs",
 }
 """What ``snakemake --cores all`` makes."""
 
 
-# Ctrl-C while Snakemake is imported ends without a traceback; the Snakefile sees to a later one.
+# Ctrl-C during the import of Snakemake ends without a traceback; after it the Snakefile handles Ctrl-C.
 _SNAKEMAKE = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); sys.argv[0] = 'snakemake'; "
     "from snakemake.cli import main; main()"
@@ -66,6 +65,7 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar."""
+        # [[FILE]... QUESTION]... becomes [FILE]... QUESTION.
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
 
@@ -98,7 +98,7 @@ _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
 app = typer.Typer(help="Ask questions about long documents with UT-ACA, and run its experiments.", **_STYLE)
-answers = typer.Typer(help="List, export or delete the stored answers of LLM servers.", **_STYLE)
+answers = typer.Typer(help="List, export or delete the stored replies of LLM servers.", **_STYLE)
 app.add_typer(answers, name="answers")
 
 
@@ -133,37 +133,40 @@ READER = typer.Option(
 )
 BUDGET = typer.Option(
     metavar="BLOCKS",
-    help="Most blocks of 16 tokens that a token of the answer may retrieve (K_max).  [default: the reader's]",
+    help="Maximum number of blocks (16 tokens) that a token of the answer may retrieve (K_max).  [default: set by the "
+    "reader]",
     min=1,
 )
 POLICY = typer.Option(
     metavar="POLICY",
-    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: "
-    "sub.(budget/4)]",
+    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: sub.N with N = "
+    "budget/4]",
 )
 TRIGGER = typer.Option(
     metavar="TRIGGER",
-    help="When to generate a token again under the full budget: the name or file of a detector, margin, agreement, "
-    "every.N, or never.  [default: the reader's detector]",
+    help="When to generate a token again under the full budget: the name or file of a detector, margin[.X], "
+    "agreement[.N], every.N, or never; docs/ask.md explains them.  [default: the reader's detector]",
     autocompletion=completion.triggers,
 )
 DRAFTS = typer.Option(
-    metavar="NUMBER", help="Tokens to guess ahead and check in one pass. 0 guesses none; the answer is the same.", min=0
+    metavar="NUMBER",
+    help="Number of tokens to guess ahead and check in one pass. Changes the speed, not the answer; 0 turns it off.",
+    min=0,
 )
-CACHE = typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]")
-CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of that folder.")
-NO_CACHE = typer.Option("--no-cache", help="Do not use that folder.")
+CACHE = typer.Option(metavar="DIR", help="Folder that keeps documents already read.  [default: ~/.cache/utaca/documents]")
+CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of the folder of documents.")
+NO_CACHE = typer.Option("--no-cache", help="Neither read nor write the folder of documents.")
 
 
 @app.command(cls=Command)
 def ask(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[FILE]... QUESTION", help="The question, in quotes, after any further files."),
+        typer.Argument(metavar="[FILE]... QUESTION", help="The question, in quotes. Files before it are added to --document."),
     ],
     reader: Annotated[str, READER],
     document: Annotated[
-        list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file. - is standard input.")
+        list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file; - is standard input. Repeat for more.")
     ],
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
@@ -171,7 +174,7 @@ def ask(
     drafts: Annotated[int, DRAFTS] = 7,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(metavar="TOKENS", help="Limit on the answer's length, in tokens.  [default: the reader's]"),
+        typer.Option(metavar="TOKENS", help="Limit on the answer's length, in tokens.  [default: set by the reader]"),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line of totals.")
@@ -201,7 +204,7 @@ def ask(
 
 
 def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
-    """The folder ``cache`` for documents, None for no folder, and the bytes ``cache_size`` that they take at most."""
+    """Settings of the document cache: ``cache``, its folder or None, and ``cache_size``, its maximum in bytes."""
     from utaca.app.cache import bytes_of, default_folder
 
     if cache is not None and not cache.strip():
@@ -225,19 +228,19 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Score many answers: a CSV file with columns document, question, answer."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file for the scores.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, file for the scores.  [default: standard output]")] = None,
     budget: Annotated[
         int | None,
         typer.Option(
             metavar="BLOCKS",
-            help="Blocks of 16 tokens that each token of the answer retrieves.  [default: the reader's]",
+            help="Blocks of 16 tokens that each token of the answer retrieves.  [default: set by the reader]",
             min=1,
         ),
     ] = None,
     detector: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="A shipped detector or the file of one.  [default: the reader's detector]"
+            metavar="NAME|FILE", help="Name of a shipped detector, or its file.  [default: the reader's detector]"
         ),
     ] = None,
     json: Annotated[
@@ -247,7 +250,7 @@ def score(
     cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
     no_cache: Annotated[bool, NO_CACHE] = False,
 ) -> None:
-    """Score given answers: which of their tokens are doubtful."""
+    """Mark the doubtful tokens of an existing answer."""
     from utaca.app import score as scoring
 
     wanted = scoring.Wanted(reader, budget, detector, json, **_kept(cache, cache_size, no_cache))
@@ -275,7 +278,7 @@ def serve(
             metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers to generate at the same time.", min=1)] = 16,
+    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Maximum number of answers generated at the same time.", min=1)] = 16,
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
@@ -305,7 +308,7 @@ def serve(
     room = None if memory is None else bytes_of(memory)
     key = os.environ.get("UTACA_API_KEY")
     if key == "":
-        raise UserError("UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key")
+        raise UserError("UTACA_API_KEY is set but empty, so clients would need no key; unset it or set it to a key")
     server.check_key(key or "")
     # Before the weights are loaded, which may take minutes.
     sockets = bound(host, port)
@@ -363,7 +366,7 @@ def fetch_tasks(
             n_faults += 1
             streams.tell(f"Error: {file.fault}.")
         else:
-            done = "fetched and checked" if file.now else "is there already"
+            done = "fetched and checked" if file.now else "was already there"
             print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
     if n_faults:
         raise typer.Exit(1)
@@ -373,7 +376,7 @@ def fetch_tasks(
 def preflight(
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="Further entries of the config, and further config files."),
+        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="The same as --config and --configfile, without the names of the options."),
     ] = None,
     configfile: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Config file, e.g. config/runs/paper.yaml.")
@@ -418,7 +421,7 @@ def tables(
 ) -> None:
     """Run the experiment and build its tables and report.
 
-    Takes all options of Snakemake, as in: utaca tables --configfile config/runs/paper.yaml
+    Accepts all options of Snakemake, e.g. utaca tables --configfile config/runs/paper.yaml
     """
     from utaca.runs import config_files as configfiles
 
@@ -433,7 +436,7 @@ def tables(
 
 
 def _names_target(words: list[str]) -> bool:
-    """Whether words for Snakemake name a target; a word may also be the value of an option before it."""
+    """Whether the arguments for Snakemake name a target, and not only options and their values."""
     if not words:
         return False
     from utaca.runs import command_line
@@ -447,9 +450,9 @@ def check_endpoint(
         str, typer.Argument(metavar="NAME", help="Name of a file in config/endpoint.")
     ] = "gpt_oss_120b",
     base_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Use this address of the server, which ends in /v1.")
+        str | None, typer.Option(metavar="URL", help="Address of the server, ending in /v1, instead of the endpoint's.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Use this model, as the server lists it.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="NAME", help="Model, as the server lists it, instead of the endpoint's.")] = None,
     api_key_env: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Environment variable that holds the key.")
     ] = None,
@@ -460,7 +463,8 @@ def check_endpoint(
     from utaca.runs.compose import compose
     from utaca.settings.checks import load
 
-    # Another model needs another name of the endpoint. The model's own may have a slash, and names are parts of paths.
+    # A different model must not have the endpoint's name. The model's own name will not do: it may have a slash, and
+    # names become parts of paths.
     name = model and "asked"
     keys = {"base_url": base_url, "model": model, "api_key_env": api_key_env, "name": name}
     given = {key: value for key, value in keys.items() if value is not None}
@@ -470,7 +474,9 @@ def check_endpoint(
     print(f"{settings.base_url or settings.name}: model {settings.model} answers.")
 
 
-STORE = typer.Option(metavar="FILE|URL", help="File of the answers, or postgresql://USER@HOST/DATABASE.")
+STORE = typer.Option(
+    metavar="FILE|URL", help="Where the answers are stored: a file, or postgresql://USER@HOST/DATABASE."
+)
 STORED = "results/answers.sqlite"
 
 
@@ -480,7 +486,7 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
     from utaca.endpoints import listing
 
     if store == STORED and listing.is_missing(store):
-        print(f"no answers are kept: {store} does not exist; it appears with the first answer of a server")
+        print(f"no answers are stored yet: {store} is created with the first answer of an LLM server")
         return
     with listing.opened(store) as answers:
         print(listing.listed(answers))
@@ -507,7 +513,7 @@ def prune_answers(
     before: Annotated[
         str | None, typer.Option(metavar="DATE", help="Only answers from before this day, e.g. 2026-01-31.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the answers, but delete none.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the answers without deleting them.")] = False,
     store: Annotated[str, STORE] = STORED,
 ) -> None:
     """Delete answers. A run that needs them asks the server again."""
