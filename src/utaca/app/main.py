@@ -61,7 +61,7 @@ class Commands(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A subcommand whose help names values by metavars such as ``[FILE]... QUESTION``, and limits of numbers in words."""
+    """A subcommand whose help has metavars such as ``[FILE]... QUESTION``, and limits of numbers in words."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The parts of the line "Usage:", without the brackets and dots that Typer puts around such a metavar."""
@@ -139,8 +139,8 @@ BUDGET = typer.Option(
 )
 POLICY = typer.Option(
     metavar="POLICY",
-    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: sub.N with N = "
-    "budget/4]",
+    help="How the budget goes down after a token: sub.N (by N blocks) or set.N (to N blocks).  [default: sub.N with "
+    "N = budget/4]",
 )
 TRIGGER = typer.Option(
     metavar="TRIGGER",
@@ -153,7 +153,9 @@ DRAFTS = typer.Option(
     help="Number of tokens to guess ahead and check in one pass. Changes the speed, not the answer; 0 turns it off.",
     min=0,
 )
-CACHE = typer.Option(metavar="DIR", help="Folder that keeps documents already read.  [default: ~/.cache/utaca/documents]")
+CACHE = typer.Option(
+    metavar="DIR", help="Folder that keeps documents already read.  [default: ~/.cache/utaca/documents]"
+)
 CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of the folder of documents.")
 NO_CACHE = typer.Option("--no-cache", help="Neither read nor write the folder of documents.")
 
@@ -162,11 +164,14 @@ NO_CACHE = typer.Option("--no-cache", help="Neither read nor write the folder of
 def ask(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="[FILE]... QUESTION", help="The question, in quotes. Files before it are added to --document."),
+        typer.Argument(
+            metavar="[FILE]... QUESTION", help="The question, in quotes. Files before it are added to --document."
+        ),
     ],
     reader: Annotated[str, READER],
     document: Annotated[
-        list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file; - is standard input. Repeat for more.")
+        list[str],
+        typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file; - is standard input. Repeat for more."),
     ],
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
@@ -228,7 +233,9 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Score many answers: a CSV file with columns document, question, answer."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, file for the scores.  [default: standard output]")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --csv, file for the scores.  [default: standard output]")
+    ] = None,
     budget: Annotated[
         int | None,
         typer.Option(
@@ -278,7 +285,9 @@ def serve(
             metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
         ),
     ] = None,
-    parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Maximum number of answers generated at the same time.", min=1)] = 16,
+    parallel: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Maximum number of answers generated at the same time.", min=1)
+    ] = 16,
     budget: Annotated[int | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
@@ -376,7 +385,10 @@ def fetch_tasks(
 def preflight(
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|FILE]...", help="The same as --config and --configfile, without the names of the options."),
+        typer.Argument(
+            metavar="[KEY=VALUE|FILE]...",
+            help="The same as --config and --configfile, without the names of the options.",
+        ),
     ] = None,
     configfile: Annotated[
         list[Path] | None, typer.Option(metavar="FILE", help="Config file, e.g. config/runs/paper.yaml.")
@@ -452,7 +464,9 @@ def check_endpoint(
     base_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Address of the server, ending in /v1, instead of the endpoint's.")
     ] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME", help="Model, as the server lists it, instead of the endpoint's.")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Model, as the server lists it, instead of the endpoint's.")
+    ] = None,
     api_key_env: Annotated[
         str | None, typer.Option(metavar="VARIABLE", help="Environment variable that holds the key.")
     ] = None,

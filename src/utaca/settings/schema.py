@@ -20,7 +20,7 @@ from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number,
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)
-"""Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
+"""What of the last layer is the embedding: output of the attention sub-layer, of the MLP, or the residual stream."""
 
 SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
 """Signals of a token, one number each: the files of :mod:`utaca.detection.signals`."""
@@ -36,7 +36,7 @@ CONTEXT_METHODS = tuple(
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT = "agreement"
-"""Family of points whose budget expands where the token under K_max is another."""
+"""Family of points whose budget expands if K_max gives a different token."""
 NO_DETECTOR = "no_detector"
 """Family of points whose budget expands by a schedule, or never."""
 FAMILIES = {
@@ -60,7 +60,7 @@ TOKENS = "tokens"
 """Value of ``representatives``: every token of a block represents the block."""
 
 CLIPPED, PACKED = "clipped", "packed"
-"""Values of ``far_positions``: far keys all at one distance, or side by side before the window."""
+"""Values of ``far_positions``: far keys all at one distance, or one after another before the window."""
 
 VALIDATION = "validation"
 TEST = "test"
@@ -145,15 +145,15 @@ class PathSettings:
     budget: Whole = setting(..., minimum=2)
     """K_max of the trajectory, in blocks.
 
-    The budget sinks from K_max and rises to it again, as in adaptive decoding. A detector's LSTM thus learns, or is
-    measured, on passes under K_max too. The paper says nothing of such trajectories.
+    The budget sinks from K_max and rises to it again, as in adaptive decoding. So a detector's LSTM is trained, or
+    measured, on passes under K_max too. The paper has no such trajectories.
     """
 
     policy: Policy = setting(...)
     """Update policy, `set.N` or `sub.N`, as of an operating point."""
 
     every: Whole = setting(0, minimum=0)
-    """After how many steps one is expanded, whatever its token is, as the trigger `every.N` does. 0 means never.
+    """N: every N-th step is expanded, whatever its token is, as the trigger `every.N` does. 0 means never.
 
     A step that has K_max already stays as it is.
     """
@@ -172,8 +172,8 @@ class SplitSettings:
     tokens: Lengths = setting(...)
     """Lengths of the shortest and of the longest document, in the reader's tokens.
 
-    Documents should be so long that most facts lie outside of the reader's initial tokens and window. Only the budget
-    reaches these facts.
+    Documents should be so long that most facts lie outside the reader's initial tokens and window. Only retrieved
+    blocks can bring these facts to the reader.
     """
 
     mean_tokens: Whole = setting(0, minimum=0)
@@ -191,23 +191,23 @@ class SplitSettings:
     """Further trajectories, whose budgets sink and rise as in adaptive decoding."""
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """What is left of the sentences that state the facts asked for: `complete`, `partial` (half of the facts, or half
+    """What is left of the sentences that state the requested facts: `complete`, `partial` (half of the facts, or half
     of a single fact) or `missing`.
 
-    Each of them is a trajectory of its own. Operating points are decoded only under complete evidence.
+    Each of them gives one trajectory. Operating points are decoded only under complete evidence.
     """
 
     people_per_document: Whole = setting(1, minimum=1)
-    """People whose facts stand in one text, in the training and validation splits.
+    """Number of people whose facts are in one text, in the training and validation splits.
 
-    Each of them has a question of its own. The text is read once for all of them, which makes many trajectories cheap.
+    Each person has a question. The text is read once for all of them, which makes many trajectories cheap.
     """
 
     people: OptionalText = setting("")
-    """JSONL file of biographies that people wrote, such as `data/biographies/handwritten.jsonl`. Only the test split
-    may have one.
+    """JSONL file of biographies written by hand, such as `data/biographies/handwritten.jsonl`. Only the test split may
+    have one.
 
-    Its first `biographies` entries are asked for six facts each. Empty means that people are drawn.
+    The reader is asked for six facts of each of its first `biographies` entries. Empty means that people are drawn.
     """
 
     @property
@@ -239,16 +239,16 @@ class ScaleSettings:
     """Number of independent training runs of a detector."""
 
     replays: Whole = setting(0, minimum=0)
-    """How many wrong decisions of the detector are turned: at most so many false positives, and at most so many false
-    negatives, of the test split.
+    """Number of wrong decisions of the detector that are reversed, for each kind (false positives, false negatives), on
+    the test split.
 
     For each of them, one answer is decoded again. The table `failures` shows them. 0 means none.
     """
 
     timed: Whole = setting(0, minimum=0)
-    """How many documents of the test split, from the first, have their answers decoded once more, each by itself.
+    """The answers to the first `timed` test documents are decoded again, one at a time.
 
-    This measures seconds and memory where answers share passes (`generation.together=true`). 0 means none.
+    This measures seconds and memory if answers share passes (`generation.together=true`). 0 means none.
     """
 
     bootstrap: Whole = setting(2000, minimum=100)
@@ -272,16 +272,16 @@ class MemorySettings:
     """What represents a block.
 
     `attention_mass`: the mean of the keys that the following window attends to most (InfLLM). `tokens`: every token of
-    the block. With these, a block is ranked by the share that its tokens get of each head's softmax over the tokens of
-    all far blocks (TokenSelect's votes). Each step reads all keys, so they must lie on the device
+    the block. With `tokens`, each head computes a softmax over all tokens of far blocks, and a block is ranked by the
+    sum over its tokens (TokenSelect's votes). Each step reads all keys, so they must be on the device
     (`memory.storage=device`).
     """
 
     far_positions: Literal["clipped", "packed"] = setting(CLIPPED)
     """Positions at which a question and its answer see far keys.
 
-    `clipped`: all at the window's length (InfLLM). `packed`: initial tokens and retrieved blocks side by side, in their
-    order, directly before the window (TokenSelect, ReAttention).
+    `clipped`: all at the distance of the window's length (InfLLM). `packed`: initial tokens and retrieved blocks one
+    after another, in their order, directly before the window (TokenSelect, ReAttention).
 
     A document is always read with clipped positions.
     """
@@ -300,8 +300,8 @@ class MemorySettings:
     """
 
     question_budget: Whole = setting(0, minimum=OWN)
-    """Blocks that each chunk of a question retrieves. The question's last token is not in a chunk: the first step of
-    decoding passes it.
+    """Blocks that each chunk of a question retrieves. The last token of the question is the input of the first decoding
+    step, so it is not part of a chunk.
 
     0 means the same as `prefill_budget`. -1 means the answer's own budget, which is K_max of an adaptive budget, as in
     InfLLM.
@@ -311,28 +311,28 @@ class MemorySettings:
     """Tokens of a question that retrieve together, by their mean query. 0 means the same as `prefill_chunk`."""
 
     storage: Literal["device", "host"] = setting("device", transport=True)
-    """Where the keys and values of a document lie.
+    """Where the keys and values of a document are.
 
-    `device`: on the reader's device. `host`: in host memory, from which only retrieved blocks are brought to the GPU.
+    `device`: on the reader's device. `host`: in host memory, from which only retrieved blocks are copied to the GPU.
 
     The answers are the same.
     """
 
     @property
     def layout(self) -> Layout:
-        """How a text is parted into initial tokens, blocks and local window."""
+        """How a text is split into initial tokens, blocks and local window."""
         return Layout(self.n_init, self.n_local, self.block_size)
 
 
 @keys
 class BarSettings:
-    """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
+    """A limit that a score of a set of `tasks` must reach or, with ``most``, must not exceed."""
 
     set: str = setting(...)
     """Name of the set in `tasks.sets`."""
 
     limit: Number = setting(..., minimum=-100.0, maximum=100.0)
-    """The lowest score that passes, from 0 to 100."""
+    """The lowest score that passes or, with `minus`, the lowest difference."""
 
     most: bool = setting(False)
     """Whether the limit is the highest score that passes."""
@@ -361,19 +361,19 @@ class ReaderSettings:
     """Revision on the hub. Empty means the default branch."""
 
     dtype: Literal["auto", "float32", "bfloat16"] = setting("auto")
-    """Compute type. `auto` means bfloat16 where the device multiplies it natively, and else float32.
+    """Compute type. `auto` means bfloat16 if the device multiplies it natively, otherwise float32.
 
-    A GPU from Ampere on does so, and a CPU with avx512_bf16 or a similar extension.
+    GPUs since Ampere do, and CPUs with avx512_bf16 or similar.
     """
 
     device: Literal["auto", "cpu", "cuda"] = setting("auto")
-    """Device of the model. `auto` means cuda where there is one, and else cpu."""
+    """Device of the model. `auto` means cuda if it is available, otherwise cpu."""
 
     weights: Literal["auto", "packed", "plain"] = setting("auto")
-    """How the weights of a GGUF file lie in memory.
+    """How the weights of a GGUF file are kept in memory.
 
-    `packed`: at about the file's own size, for a CPU in bfloat16. `plain`: dequantised. `auto`: packed where that is
-    possible, and else plain.
+    `packed`: about as large as the file; only on a CPU, in bfloat16. `plain`: dequantised. `auto`: packed if that is
+    possible, otherwise plain.
     """
 
     prompt: str = setting("compact")
@@ -383,7 +383,7 @@ class ReaderSettings:
     """Longest answer about one attribute, in tokens."""
 
     budget: Whole = setting(32, minimum=1, transport=True)
-    """K_max, in blocks, of `utaca ask`, `utaca serve` and calls from Python that name no budget."""
+    """Default K_max, in blocks, of `utaca ask`, `utaca serve` and calls from Python without a budget."""
 
     margin: Number = setting(1.0, minimum=0.0, transport=True)
     """Threshold of the trigger `margin`, in logits, for `utaca ask`, `utaca serve` and calls from Python that name
@@ -394,23 +394,21 @@ class ReaderSettings:
     """Block memory of this reader."""
 
     positions: Whole = setting(0, minimum=0)
-    """Longest input, including the answer, that other methods give the reader at true positions. 0 means the model's
-    max_position_embeddings.
+    """Longest input, with the answer, for methods without block memory. 0 means the model's max_position_embeddings.
     """
 
     graphs: bool = setting(False)
-    """Whether an answer's step is recorded on a GPU as a CUDA graph, which is replayed for each token. The host then
-    need not start each kernel.
+    """Whether an answer's step is recorded on a GPU as a CUDA graph and replayed for each token, so that the host need
+    not start each kernel.
 
-    This works only for answers that share no passes (`generation.together=false`). `docs/performance.md` says what it
-    gains.
+    This works only for answers that share no passes (`generation.together=false`). `docs/performance.md` has more.
     """
 
     methods: dict[str, dict[str, Plain]] = setting({})
     """Settings of methods that differ for this reader."""
 
     bars: list[BarSettings] = setting([], transport=True)
-    """Limits that the reader's scores are compared with, in runs that ask the sets which the limits name."""
+    """Limits for the reader's scores on sets of `tasks`, in runs that ask these sets."""
 
 
 @keys
@@ -435,7 +433,7 @@ class EndpointSettings:
     """Name used in the paths of results."""
 
     kind: Literal["reference", "remote"] = setting("remote")
-    """`reference` is the embedded reference, which runs in process. `remote` is a server."""
+    """`reference`: the built-in rules, which run in the process. `remote`: a server."""
 
     base_url: OptionalText = setting("", transport=True)
     """Address of the server, which ends in `/v1` (`kind=remote`)."""
@@ -464,7 +462,7 @@ class EndpointSettings:
     concurrency: Whole = setting(64, minimum=1, transport=True)
     """Largest number of requests in flight. There are fewer while the server answers HTTP 429 or too late.
 
-    For a server of your own, set it to the requests that the server runs side by side (vLLM: `--max-num-seqs`).
+    For a server of your own, set it to the number of requests that the server runs at once (vLLM: `--max-num-seqs`).
     """
 
     timeout_s: Number = setting(120.0, minimum=0.1, transport=True)
@@ -486,7 +484,7 @@ class EndpointSettings:
     """Price of a million completion tokens, in USD."""
 
     attempts: Whole = setting(3, minimum=1)
-    """How often an answer is asked for. If the last one cannot be used either, the request counts as failed."""
+    """How often an answer is requested. If the last one cannot be used either, the request counts as failed."""
 
     max_failed: Number = setting(0.05, minimum=0.0, maximum=1.0)
     """Share of failed requests above which a stage stops."""
@@ -498,7 +496,7 @@ class EndpointSettings:
 
 @keys
 class TrajectorySettings:
-    """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
+    """What is recorded of the compact-budget answers on which detectors are trained and measured."""
 
     sites: Annotated[list[Site], Distinct] = setting(["attention"])
     """Where in the last layer embeddings are read: `attention` (output of the attention sub-layer), `mlp` (output of
@@ -508,10 +506,10 @@ class TrajectorySettings:
     """
 
     expanded: Whole = setting(0, minimum=0)
-    """Budget, in blocks, under which every token is also tried. This shows where an expansion changes the token, and
-    doubles the decoding.
+    """A second budget, in blocks, under which every token is also decoded, to see where it changes. This doubles the
+    work.
 
-    Tokens of the test split under larger budgets are not tried. 0 means that no token is.
+    Tokens of the test split under larger budgets are left out. 0 turns it off.
     """
 
 
@@ -528,8 +526,8 @@ class DetectorSettings:
     label: Literal["judged", "needed"] = setting("judged")
     """What the detector learns to predict.
 
-    `judged`: the labeller's classes. `needed`: which tokens change under the expanded budget. This needs no judge, but
-    `classes=2`, and `trajectories.expanded` above 0.
+    `judged`: the labeller's classes. `needed`: which tokens change under the expanded budget. This needs no labeller,
+    but `classes=2` and `trajectories.expanded` above 0.
     """
 
     signals: Annotated[list[str], Distinct] = setting(["margin"], listed=SIGNALS)
@@ -539,7 +537,7 @@ class DetectorSettings:
     """Whether the detector reads the semantic embedding."""
 
     site: Site = setting("attention")
-    """Where in the last layer the embedding is read."""
+    """What of the last layer is the embedding."""
 
     lstm: bool = setting(True)
     """Whether an LSTM accumulates over the steps."""
@@ -552,31 +550,32 @@ class DetectorSettings:
     """
 
     chain: Whole = setting(1, minimum=1)
-    """How many training answers follow one another as if they were one. The LSTM then learns on answers as long as
-    those that it will see.
+    """Number of training answers that are joined into one, so that the LSTM is trained on answers as long as test
+    answers.
 
-    1 means that each answer stands by itself, as in the paper.
+    1 means that answers are not joined, as in the paper.
     """
 
     decision: Literal["argmax", "youden"] = setting("argmax")
     """When the detector distrusts a token.
 
-    `argmax`: a failure is likelier than `correct` (the paper's rule). `youden`: the odds of a failure pass a threshold.
-    The threshold is the one with the best balanced accuracy on the validation split.
+    `argmax`: hallucinated or unknown is likelier than correct (the paper's rule). `youden`: the odds of a failure pass
+    a threshold, the one with the best balanced accuracy on the validation split.
     """
 
     start: OptionalText = setting("")
     """Variant from whose weights, of the same seed, the training starts. Empty means random weights.
 
-    The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights classes by their shares.
-    The starting weights are kept where no others are better.
+    The training then only calibrates: it has at most 300 steps at a learning rate of 1e-4, and weights classes by their
+    shares. If training does not improve on the starting weights, these are kept.
     """
 
     taken: OptionalText = setting("")
     """Folder of detectors that are used as they are, without training, such as `results/RUN/detectors/VARIANT`. Empty
     means that the detectors are trained.
 
-    The folder holds `seedN/model.safetensors`. Detectors of another reader must not read the embedding.
+    The folder holds `seedN/model.safetensors`. A detector that was trained for a different reader can be used only if
+    `embedding` is false.
     """
 
     sets: list[str] = setting([])
@@ -609,24 +608,24 @@ class PointSettings:
     budget: Whole = setting(0, minimum=0)
     """K of a fixed budget, or K_max of an adaptive one, in blocks.
 
-    For another method, it is the nominal number of tokens. 0 then means as many as the method's settings give.
+    For other methods, it is the number of tokens. 0 then means as many as the method's settings give.
     """
 
     policy: OptionalText = setting("")
     """Update policy of an adaptive budget. With `set.N`, the next token gets N blocks. With `sub.N`, it gets N blocks
-    less. Of method `top_p`: `top_p.X`, with which a token gets the fewest best blocks whose probability reaches X.
+    less. For method `top_p` it is `top_p.X`: a token gets the fewest best blocks whose probability reaches X.
     """
 
     trigger: TriggerText = setting("")
     """What expands an adaptive budget.
 
-    The name of a variant of the detector: this detector distrusts the token. Empty: the config's detector does.
-    `margin.X`: the logit margin is below X. `agreement`: the token under K_max differs. `agreement.N`: the token under
-    N blocks differs. `every.N`: every N-th token. `never`: no token.
+    The name of a variant of the detector: this detector distrusts the token. Empty: the same with the config's
+    detector. `margin.X`: the logit margin is below X. `agreement`: the token under K_max differs. `agreement.N`: the
+    token under N blocks differs. `every.N`: every N-th token. `never`: no token.
     """
 
     base: OptionalText = setting("")
-    """Another method, whose steps get the adaptive budget, in that method's tokens. Empty means InfLLM, in blocks."""
+    """The method whose steps get the adaptive budget, in that method's tokens. Empty means InfLLM, in blocks."""
 
     seeds: Seeds = setting(1, minimum=0)
     """Number of detector seeds under which the point is decoded, from the first seed on. `all` means every seed. Tables
@@ -634,14 +633,14 @@ class PointSettings:
     """
 
     drafts: Whole = setting(0, minimum=0)
-    """Most tokens that are guessed at once, and verified in one pass. 0 means none. The answers stay the same, up to
-    rounding, and take fewer passes. For points that decode from block memory.
+    """Largest number of tokens that are guessed together and checked in one pass. 0 means none. The answers stay the
+    same, up to rounding, and take fewer passes. Only points that decode from block memory can have drafts.
     """
 
     draft_budget: Whole = setting(0, minimum=0)
-    """How the tokens are guessed. 0: they are looked up in document, question and answer. N: the model decodes them
-    under N blocks, a pass for each, so that the answer is that of `budget`. For points of a fixed budget that have
-    `drafts`.
+    """How the tokens are guessed. 0: they are looked up in document, question and answer. N: the model drafts them
+    under N blocks, one pass for each; the answer stays that of `budget`. Only points of a fixed budget with `drafts`
+    can have it.
     """
 
     @property
@@ -661,7 +660,7 @@ class PointSettings:
 
     @property
     def family(self) -> str:
-        """What tables call the point: its method or, of an adaptive one, by what expands its budget."""
+        """What tables call the point: its method or, for an adaptive point, what expands its budget."""
         return FAMILIES[self.trigger.kind] if self.adaptive else self.method
 
     @property
@@ -708,7 +707,7 @@ class TaskSetSettings:
     """Files that replace the task's own, as paths below `tasks.path`. `docs/benchmarks.md` names them."""
 
     pool: list[str] = setting([])
-    """RULER: files with further paragraphs that distract, as paths below `tasks.path`."""
+    """RULER: files with further distractors, as paths below `tasks.path`."""
 
     articles: list[str] = setting([])
     """`qa_1`: articles whose questions are asked, in this order. Empty means all."""
@@ -716,23 +715,22 @@ class TaskSetSettings:
     length: Whole = setting(0, minimum=0)
     """Largest number of tokens.
 
-    RULER: of prompt and answer together. `biographies`: of the documents into which the biographies are padded. 0 means
-    that each biography stands by itself. Other tasks: of the prompt without the chat template. 0 means that nothing is
-    cut.
+    RULER: of prompt and answer together. `biographies`: of the padded biographies; 0 means that they are not padded.
+    Other tasks: of the prompt without the chat template; 0 means that nothing is cut out.
     """
 
     examples: Whole = setting(0, minimum=0)
     """Number of rows that are asked, from the first. 0 means all."""
 
     mended: bool = setting(False)
-    """RULER: whether questions are drawn from all that there are, and the documents of each sample shuffled in an order
-    of its own.
+    """RULER: whether questions are drawn at random from all questions, and the documents of each sample are shuffled in
+    a different order.
 
-    The official generator takes the first questions and shuffles all samples alike.
+    The official generator takes the first questions and shuffles all samples in the same way.
     """
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
-    """What is left of the evidence for a question. Each condition is a prompt of its own.
+    """What is left of the evidence for a question. Each condition gives one prompt.
 
     RULER: the paragraphs that answer the question are `complete`, `partial` (half of the paragraphs, or half of the
     sentences of a single one) or `missing`. `biographies`: the question asks for attributes that the biography states
@@ -767,16 +765,16 @@ class GenerationSettings:
     """How answers are decoded."""
 
     together: bool = setting(True)
-    """Whether several answers are decoded in shared passes, which is faster. This holds for points in block memory and
-    for full attention. Several short documents share passes too.
+    """Whether several answers are decoded in shared passes, which is faster. This applies to points in block memory and
+    to full attention. Several short documents share passes too.
 
-    An answer then has no seconds and no memory of its own, so none are shown. The last bits of results depend on which
+    Seconds and memory of single answers are then unknown, so none are shown. The last bits of results depend on which
     points are decoded.
     """
 
 
 class Comparison(NamedTuple):
-    """A planned comparison of a point with InfLLM at equal tokens or, with ``over``, of two points' gains on InfLLM."""
+    """A planned comparison of a point with InfLLM at equal tokens or, with ``over``, of the gains of two points."""
 
     label: str
     over: str = ""
@@ -810,8 +808,8 @@ class Config:
     run: OptionalText = setting("")
     """Name of the run, whose results are in `results/NAME`.
 
-    Empty means a name that is made from the scale, the other choices that are not the default, and a digest where
-    single keys are set.
+    Empty means a name that is made from the scale, the options that differ from the default, and six hexadecimal digits
+    if single keys are set.
     """
 
     seed: Whole = setting(0)
@@ -855,10 +853,10 @@ class Config:
     """Operating points, by names of your choice. Each reader brings its own."""
 
     decode: dict[str, list[str]] = setting({})
-    """Points that are decoded, by where they are shown.
+    """Operating points to decode, listed under the table or split that shows them.
 
     `validation` and `test`: the table of that split. `sweep`: the test split's curves of CAS over selected tokens.
-    `ablation`: on the test split, detectors other than the config's. Only the tables `ablation` and `two_way` show
+    `ablation`: on the test split, detectors other than the config's; only the tables `ablation` and `two_way` show
     them. `methods`: on the test split, other methods with the settings of their sources. The name of a set in
     `tasks.sets`: the questions of that set.
     """
@@ -928,10 +926,10 @@ class Config:
 
     @property
     def main_point(self) -> OperatingPoint | None:
-        """The point whose single decisions are looked at; None if there is none.
+        """The point whose single decisions are studied; None if there is none.
 
-        Of the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to 64,
-        which most of the paper's analyses have.
+        Among the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to
+        64, the K_max of most of the paper's analyses.
         """
         points = [self.operating[label] for label in self.tried(TEST)]
         # A trigger that names no detector means the config's.
