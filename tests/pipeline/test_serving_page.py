@@ -92,7 +92,7 @@ IN_VIEW = """(() => {
 
 
 def test_the_example_is_answered_and_its_passage_is_in_view(page: Browser) -> None:
-    assert page.text("h1") == "Ask a long document"
+    assert page.text("h1") == "Ask about a long document"
     assert page.text("#about").startswith('It understands only questions such as "Summarize the birth date')
     page.run("document.getElementById('example').click()")
     assert page.run("document.activeElement.id") == "ask"
@@ -131,8 +131,8 @@ def test_controls_are_labelled_and_explained(page: Browser) -> None:
     assert page.run("document.getElementById('trigger').value") == "margin", "a server under a fixed budget"
     for name, number, words in (
         ("needed_chained", None, "a small network, trained for this reader"),
-        ("margin", "Least lead, in logits", "nearly as likely"),
-        ("every", "One token in so many", "Doubts one token in so many"),
+        ("margin", "Smallest margin that is trusted, in logits", "nearly as likely"),
+        ("every", "N", "Doubts every N-th token"),
     ):
         fill(page, trigger=name)
         assert words in page.text("#htrigger")

@@ -174,7 +174,7 @@ def test_the_best_value_is_bold_and_rows_of_the_paper_only_are_counted(tmp_path,
         "–",
     ]
     assert re.findall(r"<td[^>]*><strong>(.*?)</strong>", html) == ["9.0"]
-    assert "1 row of the paper is not in this run. Score them:" in html
+    assert "1 of the paper's rows was not run. Score them:" in html
 
 
 def test_tables_that_the_run_does_not_make_have_their_command(tmp_path, config):
@@ -230,7 +230,7 @@ def test_the_example_is_the_answer_nearest_to_the_mean(answered, tmp_path) -> No
     assert [(kind.strip(), float(share), unescape(piece)) for kind, share, _, piece in shown] == [
         ("", 0.5, " The"), ("hallucinated", 0.5, WRITTEN), ("twice", 1, " Oslo"),
     ]  # fmt: skip
-    assert unescape(shown[2][2]) == "K=4, before: “Rome”"
+    assert unescape(shown[2][2]) == "K=4, rejected: “Rome”"
     assert WRITTEN not in html
     assert 'id="example"' in html
     assert "Table 1" not in html, "it is shown as text"

@@ -340,7 +340,7 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     chromium.open(page)
     assert chromium.text("#progress") == "1 of 2 answers reviewed"
     chromium.press("e")
-    assert "Write your name first" in chromium.text("#said")
+    assert "Enter your name first" in chromium.text("#said")
     chromium.press(*"<b>", "Enter", "e")
     path = chromium.downloaded("label_corrections.csv")
     assert "'=HYPERLINK" in path.read_text()

@@ -382,7 +382,7 @@ def test_an_address_that_leads_nowhere_is_said(chromium, tmp_path, config):
     for address, said, person in (
         ("#%E0%A4%A", "The address #%E0%A4%A is malformed", ""),
         ("#d9/p5/1", "There is no document “d9” on this page", ""),
-        ("#d0/p9/1", "d0 has no answer of a point “p9”", "Ada"),
+        ("#d0/p9/1", "d0 has no answer of point “p9”", "Ada"),
         ("#d0/p5/9999", "The answer has 904 tokens, counted from 0; there is no token 9999", "Ada"),
         ("#d0/p5/x", "“x” is not the number of a token", "Ada"),
     ):
@@ -407,7 +407,7 @@ def test_misses_and_false_alarms_are_marked_and_found(chromium, tmp_path, config
     assert "a false alarm" in chromium.text("#legend")
     chromium.press("m")
     assert here(chromium)[0] == "hobby"
-    assert "Missed: the detector let it pass, the labeller calls it hallucinated: because 1" in chromium.text("#chosen")
+    assert "Missed: the detector accepted it; label: hallucinated: because 1" in chromium.text("#chosen")
     chromium.press("m")
     assert here(chromium)[0] == "filler796"
     assert seen(chromium)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 WHY = (
-    "Each token of the answer is first generated from a few blocks of the document. A trigger decides whether to trust "
-    "it. If not, the token is thrown away and generated again from more blocks."
+    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to trust "
+    "such a token. If not, the token is thrown away and generated again from more blocks."
 )
 """What a trigger is."""
 
@@ -13,13 +13,14 @@ WHY = (
 class TriggerWords:
     """A trigger's ``name`` and what it does; the label of its ``number``, if it may have one, and a usual number.
 
-    A trigger whose number is usually left out has "" for ``usual``.
+    A trigger whose number is usually left out has "" for ``usual``, and ``empty`` says what this means.
     """
 
     name: str
     does: str
     number: str = ""
     usual: str = ""
+    empty: str = ""
 
     @property
     def example(self) -> str:
@@ -28,14 +29,20 @@ class TriggerWords:
 
 
 TRIGGERS = (
-    TriggerWords("margin", "Doubts a token if the second best token is nearly as likely.", "Least lead, in logits"),
+    TriggerWords(
+        "margin",
+        "Doubts a token if the second best token is nearly as likely.",
+        "Smallest margin that is trusted, in logits",
+        empty="Leave empty for the reader's default.",
+    ),
     TriggerWords(
         "agreement",
-        "Doubts a token that would be another one under the full budget. It computes both for every token, so it saves "
-        "no work: a yardstick.",
-        "Blocks to compare with the full budget",
+        "Doubts a token if a second pass under another number of blocks would choose a different one. Left empty, the "
+        "second pass has the full budget: that saves no work and is only a yardstick.",
+        "Blocks of the second pass",
+        empty="Leave empty for the full budget.",
     ),
-    TriggerWords("every", "Doubts one token in so many, whatever the model says.", "One token in so many", "4"),
+    TriggerWords("every", "Doubts every N-th token, whatever the model says.", "N", "4"),
     TriggerWords("never", "Doubts no token: the budget stays the same, as in InfLLM."),
 )
 """The triggers that any reader has."""
