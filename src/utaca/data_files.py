@@ -87,7 +87,7 @@ def slots(
         for name in used:
             is_choice = choices and name.count("|") == 1
             if name not in names and not is_choice:
-                raise ValueError(f"{{{name}}} is no slot; use {_listed(sorted(names))}")
+                raise ValueError(f"{{{name}}} is not a slot; use {_listed(sorted(names))}")
         if re.search(r"[{}]", _SLOT.sub("", text)):
             raise ValueError("a brace has no partner")
         for name in once_names:
@@ -129,7 +129,7 @@ def read(name: str, kind: type[DataFileType]) -> DataFileType:
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); restore it from the repository.") from error
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is no YAML file of texts: {' '.join(str(error).split())}.") from error
+        raise UserError(f"{path} is not a YAML file of texts: {' '.join(str(error).split())}.") from error
     except ValidationError as error:
         raise UserError(f"{path}, {_fault(error)}.") from error
 

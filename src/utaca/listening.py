@@ -35,7 +35,9 @@ def bound(host: str, port: int) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
-        raise UserError(f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0") from error
+        raise UserError(
+            f"--host {host} is not an address of this machine; name one, such as 127.0.0.1 or 0.0.0.0"
+        ) from error
     sockets: list[socket.socket] = []
     for family, kind, protocol, _, address in dict.fromkeys(found):
         try:
@@ -55,7 +57,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
             raise UserError(refused(host, port, error)) from error
         sockets.append(unbound)
     if not sockets:
-        raise UserError(f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0")
+        raise UserError(f"--host {host} is not an address of this machine; name one, such as 127.0.0.1 or 0.0.0.0")
     return sockets
 
 
@@ -76,5 +78,5 @@ def refused(host: str, port: int, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"port {port} may not be used by this user; choose one above 1023 with --port"
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"--host {host} is no address of this machine; name one, as 127.0.0.1 or 0.0.0.0"
+        return f"--host {host} is not an address of this machine; name one, such as 127.0.0.1 or 0.0.0.0"
     return f"--host {host} --port {port} cannot be listened on ({error.strerror}); choose another"

@@ -227,7 +227,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is the pointer that Git LFS keeps"),
     "no template": (drop(TEMPLATE), "has no chat template"),
     "a template with an error": (write(TEMPLATE, "{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
-    "no text": (write(TEMPLATE, "Hello"), "writes a user's text 0 times"),
+    "no text": (write(TEMPLATE, "Hello"), "renders a user's message 0 times"),
 }
 
 

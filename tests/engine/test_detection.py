@@ -343,7 +343,10 @@ def filled(table: pa.Table, name: str, value: float | int | None) -> pa.Table:
         (lambda t, y: (filled(t, "margin", math.nan), y), "not finite"),
         (lambda t, y: (filled(t, "margin", None), y), "not finite"),
         (lambda t, y: (t.slice(0, 0), y), "no token"),
-        (lambda t, y: (filled(t, "top10", None), y), "column top10 .* must hold a list of one fixed size a token"),
+        (
+            lambda t, y: (filled(t, "top10", None), y),
+            "column top10 .* must hold a list of the same size for every token",
+        ),
     ],
 )
 def test_trajectories_and_labels_must_match(spoil, message):

@@ -395,7 +395,7 @@ def message(path: Path) -> str:
             "has a tokenizer that gives token 262 ('<|endoftext|>'), but its model has vocab_size=262",
         ),
         ({"chat_template": "{% if %}"}, "small.gguf' cannot be rendered (TemplateSyntaxError"),
-        ({"chat_template": "hello"}, "small.gguf' writes a user's text 0 times"),
+        ({"chat_template": "hello"}, "small.gguf' renders a user's message 0 times"),
         (
             {
                 "token_list": ["<｜user｜>", *VOCABULARY[1:]],
@@ -404,7 +404,7 @@ def message(path: Path) -> str:
             "has a chat template with the token '<｜user｜>', which transformers does not read",
         ),
         *(
-            ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, which is not read of GGUF files")
+            ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, which is not read from GGUF files")
             for key, value, said in [
                 ("rope.scale_linear", 4.0, "=4"),
                 ("rope.scaling.factor", 2.0, "=2"),
@@ -439,7 +439,7 @@ def message(path: Path) -> str:
         ({"without": "chat_template"}, "has no chat template; take the file of an instruction-tuned model"),
         (
             {"rope_scaling_type": format.RopeScalingType.YARN},
-            "rope.scaling.type=yarn, which is not read of GGUF files unless it is none or linear",
+            "rope.scaling.type=yarn, which is not read from GGUF files unless it is none or linear",
         ),
     ],
 )
@@ -499,7 +499,7 @@ def test_a_part_of_a_split_file_is_told_to_be_merged(tmp_path: Path) -> None:
         (b"GGUF\x63\0\0\0", "is a GGUF file of version 99, and versions 2 and 3 are read"),
         (b"GGUF\0\0\0\x03", "is a GGUF file for big-endian machines; convert it: gguf-convert-endian"),
         (b"tjgg\x03\0\0\0", "is of a format before GGUF; convert its model with a current llama.cpp"),
-        (b"GGUF", "is no whole GGUF file"),
+        (b"GGUF", "is not a complete GGUF file"),
         (b"GGUF\x03\0\0\0", "does not say general.architecture"),
     ],
 )
@@ -513,11 +513,11 @@ def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said:
 def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text, absent, cut = (tmp_path / f"{name}.gguf" for name in ("text", "absent", "cut"))
     text.write_text("a pointer or a page")
-    assert message(text).endswith("is no GGUF file, by its first bytes; copy or download it again")
+    assert message(text).endswith("is not a GGUF file, by its first bytes; copy or download it again")
     assert "absent.gguf is not here" in message(absent)
     file = write_gguf(tmp_path / "small.gguf")
     cut.write_bytes(file.read_bytes()[:-100])
-    assert "cut.gguf is no whole GGUF file" in message(cut)
+    assert "cut.gguf is not a complete GGUF file" in message(cut)
     with pytest.raises(UserError, match=r"a folder with 3 GGUF files; set reader\.path to one of them, as .*\.gguf$"):
         utaca.load_reader(tmp_path)
     with pytest.raises(UserError, match=r"reader\.revision is v2, a version on a hub"):

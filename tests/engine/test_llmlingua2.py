@@ -135,5 +135,5 @@ def test_what_is_missing_is_named_before_any_work(monkeypatch: pytest.MonkeyPatc
     (tmp_path / "model.safetensors").touch()
     build("llmlingua2", {"model": str(tmp_path), "rate": 1.0}).check(reader)
     _kind.cache_clear()
-    with pytest.raises(UserError, match="is of type gpt2; known are xlm-roberta, bert"):
+    with pytest.raises(UserError, match="is of type gpt2; choose one of xlm-roberta, bert"):
         build("llmlingua2", {"model": str(tmp_path)}).check(reader)

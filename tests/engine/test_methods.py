@@ -161,7 +161,7 @@ def test_circles_are_told_from_answers() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "sentence"),
     [
-        ("nothing", {}, "no method 'nothing'; known are adakv"),
+        ("nothing", {}, "no method 'nothing'; choose one of adakv"),
         ("full", {"budget": 5}, "takes no budget"),
         ("window", {"budget": 4}, "budget=4 must exceed n_init=4"),
         ("snapkv", {"budget": 32}, "budget=32 must exceed window=32"),

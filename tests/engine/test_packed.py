@@ -277,7 +277,7 @@ def test_what_cannot_be_packed_is_a_sentence(tmp_path: Path) -> None:
     for settings, expected in (
         ({"path": str(halves)}, "has no weights of a type that can be packed (Q4_0, Q4_1,"),
         ({"path": str(file), "dtype": "float32"}, "computes in bfloat16, and reader 'x' "),
-        ({"path": str(tmp_path)}, "is no GGUF file, and only such a file has packed weights"),
+        ({"path": str(tmp_path)}, "is not a GGUF file, and only GGUF files have packed weights"),
     ):
         with pytest.raises(UserError) as caught:
             check(build_reader({"name": "x", "weights": "packed", "dtype": "bfloat16", "device": "cpu"} | settings))

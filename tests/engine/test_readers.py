@@ -370,7 +370,7 @@ TINY = partial(utaca.load_reader, "tiny")
 @pytest.mark.parametrize(
     ("make", "options", "sentence"),
     [
-        (utaca.load_reader, {"name_or_path": 7}, "has a name, a Hugging Face id or a folder, and 7 is none of these"),
+        (utaca.load_reader, {"name_or_path": 7}, "7 is not a reader; give a name, a Hugging Face id or a folder"),
         (TINY, {"dtype": torch.float16}, '\'float16\' but must be one of "auto", "float32", "bfloat16"'),
         (TINY, {"memory": utaca.MemorySettings(n_representatives=17)}, "reader.memory.n_representatives is 17"),
         (TINY, {"memory": {"n_local": 64}}, "as utaca.MemorySettings(n_local=256), not {'n_local': 64}"),
@@ -415,14 +415,14 @@ def test_ids_of_one_document_are_taken_whatever_holds_them(form: object) -> None
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        (TOKENS.expand(2, -1), r"type Tensor, and its shape is \[2, 50\]: give those of one document"),
-        (TOKENS.numpy() / 1, "type ndarray, and holds float64: give whole numbers"),
+        (TOKENS.expand(2, -1), r"type Tensor and shape \[2, 50\]; give the ids of one document"),
+        (TOKENS.numpy() / 1, "type ndarray and holds float64; give whole numbers"),
         (TOKENS > 3, "holds bool"),
-        ([[1, 2], [3]], "type list: give one of these"),
+        ([[1, 2], [3]], "type list; give one of these"),
         ([10**30], "type list"),
         (None, "type NoneType"),
-        (b"The mill", r"type bytes: give its text, by decode\(\)"),
-        (Path("mill.txt"), r"type PosixPath: give its text, by read_text\(\)"),
+        (b"The mill", r"type bytes; give its text, by decode\(\)"),
+        (Path("mill.txt"), r"type PosixPath; give its text, by read_text\(\)"),
         ([], "the document is empty"),
         ("", "the document is empty"),
         ([5, -1], "has token id -1, but"),

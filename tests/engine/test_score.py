@@ -133,7 +133,7 @@ def test_a_method_without_chains_scores_a_token_a_pass() -> None:
     ("answer", "options", "sentence"),
     [
         ("", {}, "the answer is empty"),
-        ([5, 0, 5], {}, "goes on behind an end token"),
+        ([5, 0, 5], {}, "goes on after an end token"),
         ([5, 97], {}, "the answer has token id 97"),
         ("b", {"rows": 0}, "rows must be at least 1"),
         ("b", {"budget": 0}, "must be at least 1"),

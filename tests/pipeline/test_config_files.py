@@ -23,28 +23,28 @@ FILES = {
     b'seed: 1\n"seed": 2\n': "line 2: the key 'seed' comes twice",
     b'{"seed": 1, "seed": 2}': "the key 'seed' comes twice",
     b"scale:\n\tname: x\n": "line 2, begins with a tab",
-    b"a: [1\nb: 2\n": "line 2, is no YAML",
-    b"a: 'x\n": "is no YAML",
+    b"a: [1\nb: 2\n": "line 2, is not YAML",
+    b"a: 'x\n": "is not YAML",
     b"": "holds no keys and values",
     b"# nothing\n": "holds no keys and values",
     b"- 1\n": "holds no keys and values",
     b"7\n": "holds no keys and values",
     b"[1, 2]": "holds no keys and values",
     b"a: &x\n  b: *x\n": "line 1: an anchor holds itself",
-    b"a: 1\n---\nb: 2\n": "is no YAML",
+    b"a: 1\n---\nb: 2\n": "is not YAML",
     b"a: \xff\n": "is not UTF-8 text",
     b"\xff\xfea\x00": "is not UTF-8 text",
     b"a: " + b"[" * 3000 + b"]" * 3000: "nested too deeply",
-    b"a: *b\n": "is no YAML",
-    b"a: \x00\n": "is no YAML",
+    b"a: *b\n": "is not YAML",
+    b"a: \x00\n": "is not YAML",
     b"a: 1\nb: " + b"9" * 5000 + b"\n": "line 2: '9{40}' cannot be read as the int that YAML takes it for",
     b"a: !!float x\n": "line 1: 'x' cannot be read as the float",
     b"a:\n  - !!bool x\n": "line 2: 'x' cannot be read as the bool",
     b"a: 2020-13-45\n": "line 1: '2020-13-45' cannot be read as the timestamp",
     b"a: !!timestamp x\n": "line 1: 'x' cannot be read as the timestamp",
-    b"? [a, b]\n: c\n": "line 1, is no YAML",
-    b"<<: 5\n": "line 1, is no YAML",
-    b"a: !mine x\n": "line 1, is no YAML",
+    b"? [a, b]\n: c\n": "line 1, is not YAML",
+    b"<<: 5\n": "line 1, is not YAML",
+    b"a: !mine x\n": "line 1, is not YAML",
 }
 
 
@@ -85,7 +85,7 @@ def test_files_of_every_spelling_are_found_on_a_command_line(tmp_path: Path) -> 
         with pytest.raises(UserError, match="tables is taken for an entry of --config"):
             check_words(words.split())
     for entry in ("=x", "a=1", "2a=1", "a.b=1", "é=1"):
-        with pytest.raises(UserError, match=f"--config {re.escape(entry)} begins with no key"):
+        with pytest.raises(UserError, match=f"--config {re.escape(entry)} does not begin with a key"):
             check_words(["--config", "seed=1", entry])
     for words in ("-d /dev/null/x", "--directory=/dev/null/x"):
         with pytest.raises(UserError, match="--directory /dev/null/x cannot be made"):

@@ -91,7 +91,7 @@ def test_a_folder_that_is_not_mounted_or_cannot_be_written_is_told(
         (tmp_path / name).symlink_to("/mnt/not/there")
         done = snakemake(tmp_path, *command)
         assert done.returncode
-        assert f"Error: {name} is no folder, or links to a disk that is not mounted; mount it" in done.stdout
+        assert f"Error: {name} is not a folder, or links to a disk that is not mounted; mount it" in done.stdout
         assert "Traceback" not in done.stdout
         (tmp_path / name).unlink()
 

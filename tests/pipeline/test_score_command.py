@@ -119,7 +119,7 @@ def test_rows_of_a_csv_file(prepared: Path, tiny: Reader, monkeypatch: pytest.Mo
         (["--csv", "none.csv"], "", "--csv none.csv cannot be read (No such file or directory)"),
         (["--csv", "rows.csv"], "question,answer\n", "rows.csv has no column document"),
         (["--csv", "rows.csv"], "document,question,answer\n", "rows.csv has no rows"),
-        (["--csv", "rows.csv"], "document,question,answer\na,b\n", "rows.csv, row 2, has not as many cells"),
+        (["--csv", "rows.csv"], "document,question,answer\na,b\n", "rows.csv, row 2, has more or fewer cells"),
         (["--csv", "rows.csv"], "document,question,answer\na,b,\n", "rows.csv, row 2, has no answer"),
         (["--csv", "rows.csv"], "document,question,answer\nno.pdf,b,c\n", "row 2, names the document no.pdf"),
         (["--csv", "rows.csv", "--out", "no/a.csv"], "document,question,answer\na,b,c\n", "--out no/a.csv must be"),

@@ -244,7 +244,7 @@ def test_a_body_is_read_or_refused_in_a_short_sentence(
 @pytest.mark.parametrize("options", [{"trigger": "every.@"}, {"trigger": "agreement.@"}, {"trigger": "margin.@"}])
 def test_numbers_of_thousands_of_digits_are_refused(tiny: Reader, options: dict[str, str]) -> None:
     long = {key: value.replace("@", "9" * 5000) for key, value in options.items()}
-    assert "is no trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
+    assert "is not a trigger; write" in str(fault(tiny, SHORT | {"utaca": long}))
     assert "not understood" in str(fault(tiny, SHORT | {"utaca": {"policy": f"sub.{'9' * 5000}", "trigger": "margin"}}))
 
 

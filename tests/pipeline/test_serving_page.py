@@ -213,7 +213,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence(
     for name, content, words in (
         ("a.pdf", locked(), "document a.pdf is locked by a password"),
         ("a.bin", b"a\0b", "document a.bin is a binary file"),
-        ("a.txt", b" ", "document a.txt holds no text"),
+        ("a.txt", b" ", "document a.txt has no text"),
         ("", b"One", "the file has no name"),
     ):
         status, answer = sent(server, name, content)

@@ -169,7 +169,7 @@ plan: {secondary: [utaca-K4-sub1]} => plan.secondary is given but plan.primary i
 plan: {primary: utaca-K4-sub1, secondary: [utaca-K4-sub1]} => plan names utaca-K4-sub1 twice
 plan: {primary: utaca-K4-sub1 over utaca-K4-sub1} => plan compares utaca-K4-sub1 with itself
 points: {own: {method: utaca, budget: 3, policy: sub.1, base: other}} => points.own.base is 'other' but must be one of
-reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is no text
+reader: {use: tiny, name: x, path: "a\ud83d"} => reader.path holds 'a\ud83d', which is not a text
 judge: {use: gpt_oss_120b, base_url: 'https://me:secret@gpu7/v1'}
     => judge.base_url must not hold a user, a password or a query
 judge: {api_key_env: sk-secret-1} => judge.api_key_env must be
@@ -287,11 +287,14 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
     said = rf"another seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
     with pytest.raises(UserError, match=said):
         runs.check(compose(named, root), path.parent)
-    with pytest.raises(UserError, match=r"run\.yaml is no folder, or links to a disk that is not mounted"):
+    with pytest.raises(UserError, match=r"run\.yaml is not a folder, or links to a disk that is not mounted"):
         runs.check(start, path)
     older = path.read_text().replace("detector_steps", "stepz")
-    wrong = {older: r"run\.yaml was written under .*: scale\.detector_steps is missing", "- 1\n": "is no whole config"}
-    wrong["run: \udcff\n"] = r"run\.yaml is no whole config of a run; remove it and run again"
+    wrong = {
+        older: r"run\.yaml was written under .*: scale\.detector_steps is missing",
+        "- 1\n": "is not the complete config",
+    }
+    wrong["run: \udcff\n"] = r"run\.yaml is not the complete config of a run; remove it and run again"
     for text, said in wrong.items():
         path.write_text(text, errors="surrogateescape")
         with pytest.raises(UserError, match=said):

@@ -120,7 +120,7 @@ def test_a_table_of_another_program_is_refused(place: str) -> None:
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE answers (question TEXT, answer TEXT)"))
-    with pytest.raises(UserError, match=r"has a table answers of another program's"):
+    with pytest.raises(UserError, match=r"has a table `answers` made by another program"):
         AnswerStore(place)
     with engine.begin() as connection:
         assert connection.execute(text("SELECT question, answer FROM answers")).all() == []
@@ -305,8 +305,8 @@ def test_command_line_mistakes_are_one_sentence(store: Path) -> None:
     AnswerStore(store).__exit__()
     for arguments, fault in (
         (["prune"], "say what to prune"),
-        (["prune", "--before", "yesterday"], "'yesterday' is no date as in 2026-01-31"),
-        (["prune", "--before", "0001-01-01T00:00+14:00"], "is no date as in 2026-01-31"),
+        (["prune", "--before", "yesterday"], "'yesterday' is not a date such as 2026-01-31"),
+        (["prune", "--before", "0001-01-01T00:00+14:00"], "is not a date such as 2026-01-31"),
         (["list", "--store", "none.sqlite"], "none.sqlite does not exist"),
         (["list", "--store", __file__], "cannot be used as the answer store"),
     ):

@@ -74,7 +74,7 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     assert all(found.now for found in done)
     assert [call.path for call in serve.calls] == ["/data.zip"]
     assert lost.fault == (
-        f"{source.address} is no whole archive with data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
+        f"{source.address} is incomplete or lacks data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
         f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
     )
     assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
@@ -84,8 +84,8 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     ("task", "body", "said"),
     [
         (Book, LINE * 2 + "{}\n", "{address}, line 3, has no text under 'context'"),
-        (Paragraphs, '{"data": []}', "{address} has not the 1 rows of the official file"),
-        (Hops, "[]", "{address} has not the 1 rows of the official file"),
+        (Paragraphs, '{"data": []}', "{address} does not have the 1 rows of the official file"),
+        (Hops, "[]", "{address} does not have the 1 rows of the official file"),
     ],
 )
 def test_another_layout_and_number_of_rows_are_not_let_in(tmp_path: Path, serve: Any, task, body, said: str) -> None:

@@ -39,7 +39,7 @@ def test_a_text_means_a_kind_and_a_value(text: str) -> None:
     "text", ["every", "every.0", "every.x", "every.1.5", "never.3", "agreement.0", "margin.x", "margin."]
 )
 def test_a_text_that_begins_as_another_kind_is_no_name_of_a_detector(text: str) -> None:
-    with pytest.raises(ValueError, match=f"{text!r} is no trigger; write {text.partition('.')[0]}"):
+    with pytest.raises(ValueError, match=f"{text!r} is not a trigger; write {text.partition('.')[0]}"):
         parse(text)
 
 

@@ -405,7 +405,7 @@ def test_lost_rows_are_noticed(results, detections, config, tmp_path):
     for answered, scored, said in (
         (answers, judged, "the scores of operating point p2 cover other documents than its answers"),
         (rows_of(results[0][:1]), scores, "point p0 cover other documents"),
-        (fewer, judged, "operating point p2 answers other documents than the first"),
+        (fewer, judged, "operating point p2 has answers to other documents than the point before it"),
         ([row for row in answers if row["point"] != "p2"], scores, "operating point p2 has scores but no answers"),
         ([], scores, "holds no answers; make it again"),
     ):

@@ -361,10 +361,10 @@ def test_other_files_are_sentences(tmp_path, config, letters) -> None:
     del before["evidence"]
     older = pa.schema([field for field in SCHEMAS["documents"] if field.name != "evidence"])
     write(made["test_documents"][0], "documents", [before], schema=older)
-    with pytest.raises(UserError, match=r"has no column evidence; it was made otherwise"):
+    with pytest.raises(UserError, match=r"has no column evidence; it was made by another version"):
         retrieval.facts(made, letters, config)
     write(made["test_documents"][0], "documents", [document("e", TEXT, {"hobby": "Chess"})])
-    with pytest.raises(UserError, match=r"lacks document d, which has answers; make both again"):
+    with pytest.raises(UserError, match=r"lacks document d, which has answers; remove this file"):
         retrieval.facts(made, letters, config)
     write(made["test_scores"][0], "scores", [])
     with pytest.raises(UserError, match=r"scores\.parquet was made from other data"):

@@ -118,7 +118,7 @@ def test_each_stands_alone_and_is_asked_what_it_states_or_lacks(rows: list[dict]
     assert Biographies().longest(together[0].references) == 48 * len(names)
     with pytest.raises(UserError, match="has 66 biographies, and the set's examples=67"):
         asked(prompts, examples=67)
-    with pytest.raises(UserError, match="evidence names 'partial'"):
+    with pytest.raises(UserError, match="evidence must be complete or missing for task biographies, not 'partial'"):
         asked(prompts, evidence=["partial"])
 
 

@@ -71,7 +71,7 @@ def choose(
     options: dict[str, Any] = {"budget": k_max, "max_new_tokens": _at_least_one("max_new_tokens", longest)}
     options["drafts"] = DRAFTS if drafts is None else whole("drafts", drafts)
     if not isinstance(policy, str | None):
-        raise UserError(f"policy must be a text, as sub.8 or set.2, not {policy!r}")
+        raise UserError(f"policy must be a text such as sub.8 or set.2, not {policy!r}")
     if policy is not None:
         parse(policy)  # raises UserError for an invalid policy
     note = ""
@@ -128,7 +128,7 @@ def _preferred(reader: Reader) -> str:
 def _parsed(text: object) -> TriggerSetting:
     """Parse a trigger that a user wrote; raises :class:`UserError` if it is not a trigger."""
     if not isinstance(text, str):
-        raise UserError(f"trigger must be a text, as margin, not {text!r}")
+        raise UserError(f"trigger must be a text such as margin, not {text!r}")
     try:
         return parse_trigger(text)
     except ValueError as error:
@@ -157,8 +157,8 @@ def triggered(reader: Reader, setting: TriggerSetting, k_max: int) -> Trigger:
     similar = get_close_matches(name, known, n=1)
     hint = f"did you mean {similar[0]}? Choose" if similar else "choose"
     raise UserError(
-        f"there is no trigger {name!r} for reader {reader.settings.name}; {hint} among {', '.join(known)}, or give the "
-        "path of a detector's file, model.safetensors"
+        f"there is no trigger {name!r} for reader {reader.settings.name}; {hint} one of {', '.join(known)}, or give "
+        "the path of a detector (PATH/model.safetensors)"
     )
 
 

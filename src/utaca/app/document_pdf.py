@@ -60,7 +60,8 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             raise
         except DependencyError as error:
             raise UserError(
-                f"document {name} is encrypted with AES, which needs cryptography; run: pip install cryptography"
+                f"document {name} is encrypted with AES, which needs the package cryptography; run: pip install "
+                "cryptography"
             ) from error
         except Exception as error:  # pypdf raises errors of every class for damaged files
             raise UserError(f"document {name} is a PDF that cannot be read ({cause(error)}); save it again") from error

@@ -111,11 +111,11 @@ def _text_of(content: bytes, path: str, name: str, left_out: list[str]) -> str:
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
-        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another"
+        advice = "if it is a scan, run OCR on it first" if is_pdf else "give another document"
         # What the advice does not say already.
         phrases = [phrase for phrase in left_out if "OCR" not in phrase]
         why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
-        raise UserError(f"document {name} holds no text{why}; {advice}")
+        raise UserError(f"document {name} has no text{why}; {advice}")
     # The first line keeps its indentation.
     return re.sub(r"\A(?:[^\S\n]*\n)+", "", text.rstrip())
 
@@ -212,7 +212,7 @@ def _as_declared(content: bytes, name: str, encoding: str, left_out: list[str]) 
     text, replaced = _pages().decoded(content, encoding)
     n_beyond_ascii = sum(character > "\x7f" for character in text)
     if replaced > max(_FEW, n_beyond_ascii / 2):
-        raise UserError(f"document {name} is not in {encoding.upper()}, which it declares; save it as UTF-8")
+        raise UserError(f"document {name} declares {encoding.upper()}, but is in another encoding; save it as UTF-8")
     if replaced:
         left_out.append(f"characters that are not in {encoding.upper()} replaced: {replaced:,}")
     return _checked(text, name)

@@ -134,13 +134,13 @@ def _rows(path: Path) -> list[dict[str, str]]:
     except OSError as error:
         raise UserError(f"--csv {path} cannot be read ({error.strerror}); name a file with {columns}") from error
     except (csv.Error, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no CSV file in UTF-8 ({error}); export it again") from error
+        raise UserError(f"{path} is not a CSV file in UTF-8 ({error}); export it again") from error
     if not rows:
         raise UserError(f"{path} has no rows; give it one for each answer")
     # The header is row 1, as in a spreadsheet.
     for number, row in enumerate(rows, start=2):
         if None in row or None in row.values():
-            raise UserError(f"{path}, row {number}, has not as many cells as the header; correct it")
+            raise UserError(f"{path}, row {number}, has more or fewer cells than the header; correct it")
         empty = [name for name in COLUMNS if not row[name].strip()]
         if empty:
             raise UserError(f"{path}, row {number}, has no {empty[0]}; fill it in, or leave out the row")

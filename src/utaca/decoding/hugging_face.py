@@ -155,7 +155,9 @@ def custom_generate(
     Raises :class:`UserError` for numbers that make no sense; a call raises it for what is not supported.
     """
     if not isinstance(memory, MemorySettings | None):
-        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
+        raise UserError(
+            f"memory must be a utaca.MemorySettings, such as utaca.MemorySettings(n_local=256), not {memory!r}"
+        )
     if whole("documents", documents) < 1:
         raise UserError(f"documents must be at least 1, not {documents}")
     options = {"policy": policy, "trigger": trigger, "drafts": drafts}

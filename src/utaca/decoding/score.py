@@ -88,17 +88,20 @@ def score(
     and if the trigger is :class:`utaca.Agreement`.
     """
     if not hasattr(reading, "begin"):
-        raise UserError("an answer is scored on a document that was read, as memory = utaca.prefill(reader, text)")
+        raise UserError("the first argument must be a document that was read, such as utaca.prefill(reader, text)")
     if whole("rows", rows) < 1:
         raise UserError(f"rows must be at least 1, not {rows}")
     if detector is not None and trigger is not None:
         raise UserError("a trigger has its own detector; give utaca.score a detector or a trigger, not both")
     reader = reading.reader
     if isinstance(trigger, Agreement):
-        raise UserError("Agreement compares tokens that the reader chooses, and these are given; take another trigger")
+        raise UserError(
+            "Agreement cannot score a given answer, because it compares tokens that the reader chooses; use another "
+            "trigger"
+        )
     tokens = _tokens(reader, question, answer)
     if reader.stop_tokens.intersection(tokens[:-1]):
-        raise UserError("the answer goes on behind an end token; give the tokens up to the first of these")
+        raise UserError("the answer goes on after an end token; give the tokens up to the first end token")
     if budget is None and reading.budget is None:
         budget = reader.settings.budget
     if detector is not None:

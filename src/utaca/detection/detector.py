@@ -234,7 +234,7 @@ def load(path: str | Path) -> Detector:
     if os.path.isdir(path):
         raise UserError(f"{path} is a folder; name the detector's file in it, as seed0/model.safetensors of a run's")
     if not os.path.isfile(path):
-        raise UserError(f"{path} does not exist; train the detector first")
+        raise UserError(f"{path} does not exist; train the detector first: snakemake --cores all detectors")
     try:
         stored = about(path)
         tensors = load_file(path)

@@ -56,5 +56,5 @@ def moment(text: str) -> str:
         date = datetime.fromisoformat(text)
         date = date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise UserError(f"--before {text!r} is no date as in 2026-01-31") from None
+        raise UserError(f"--before {text!r} is not a date such as 2026-01-31") from None
     return date.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"

@@ -126,7 +126,7 @@ class AnswerStore:
         columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}
         if not {*_ANSWERS.columns.keys()} - {"rowid"} <= columns:
             raise UserError(
-                f"{self.place} has a table answers of another program's, or of an early version; name another file or "
+                f"{self.place} has a table `answers` made by another program or an early version; name another file or "
                 "database"
             )
 

@@ -172,7 +172,10 @@ def score_page(scores: Iterable[Row], documents: Iterable[Row], run: str) -> str
     items: list[dict[str, Any]] = []
     for name in drawn:
         if name not in by_id:
-            raise UserError(f"document {name!r} has scores but is not in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has scores but is not in the documents file; make the documents and the scores "
+                "again"
+            )
         items += _questions(by_document[name], by_id[name])
     about = f"{len(items)} questions about {len(drawn)} of {len(by_document)} documents. {run}"
     return _page("scores", "Conceptual accuracy", about, cas.__name__, "cas_scores.csv", HumanScore, items)

@@ -91,7 +91,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
                 earlier = first.where.rpartition(", ")[2]  # "row 2"
                 raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
     except csv.Error as error:
-        raise UserError(f"{path} is no CSV file ({error}); export it from the review page again") from error
+        raise UserError(f"{path} is not a CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:
         # `where` is the row at which the loop stopped.
         fault = error.errors(include_url=False)[0]

@@ -89,7 +89,10 @@ def label_traces(
                 f"answer {answer['n_generated']}; decode it again"
             )
         if name not in by_id:
-            raise UserError(f"document {name!r} has answers but is not in the documents file; make both again")
+            raise UserError(
+                f"document {name!r} has answers but is not in the documents file; make the documents and the answers "
+                "again"
+            )
         judged += _judged_tokens(answer, trace, by_id[name], decode, texts)
 
     if texts:

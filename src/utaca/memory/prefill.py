@@ -163,8 +163,8 @@ def memory_settings(reader: Reader, budget: int | None) -> MemorySettings:
     if m.prefill_budget == OWN:
         if budget is None:
             raise UserError(
-                "reader.memory.prefill_budget=-1 reads a document under the budget of its answers; name that budget, "
-                "as in utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget to one for all"
+                "reader.memory.prefill_budget=-1 reads a document under the budget of its answers; give that budget, "
+                "as in utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget to a fixed number"
             )
         m.prefill_budget = budget
     return m

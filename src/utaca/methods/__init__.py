@@ -44,7 +44,7 @@ def build(name: str, settings: Mapping[str, Any]) -> Any:
     type, or if the method cannot meet the budget.
     """
     if name not in METHODS:
-        raise UserError(f"there is no method {name!r}; known are {', '.join(METHODS)}")
+        raise UserError(f"there is no method {name!r}; choose one of {', '.join(METHODS)}")
     return build_plain(METHODS[name], settings, f"methods.{name}")
 
 

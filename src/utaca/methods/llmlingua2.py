@@ -81,7 +81,7 @@ class LLMLingua2(DenseMethod):
         self.require(not self.missing(), self.missing())
         if self.budget or self.rate < 1:
             kind = _kind(self.model)
-            self.require(kind in KINDS, f"model={self.model} is of type {kind}; known are {', '.join(KINDS)}")
+            self.require(kind in KINDS, f"model={self.model} is of type {kind}; choose one of {', '.join(KINDS)}")
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Dense:

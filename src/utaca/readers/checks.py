@@ -81,7 +81,7 @@ def _check_packed(settings: ReaderSettings) -> None:
     where = files.where(settings)
     otherwise = "leave reader.weights out"
     if not gguf.is_gguf(settings.path):
-        raise UserError(f"{where} is no GGUF file, and only such a file has packed weights; {otherwise}")
+        raise UserError(f"{where} is not a GGUF file, and only GGUF files have packed weights; {otherwise}")
     if settings.device != "cpu":
         raise UserError(f"reader.weights=packed is for a CPU, and {where} is on cuda; {otherwise}")
     if settings.dtype != "bfloat16":
@@ -104,8 +104,8 @@ def check_gpu(settings: ReaderSettings, weights: int) -> None:
     free, total = torch.cuda.mem_get_info()
     if weights > free:
         raise UserError(
-            f"{reader} has {gib(weights)} of weights, but {gib(free)} of the GPU's {gib(total)} are free; end what "
-            "else uses the GPU, or take a smaller reader"
+            f"{reader} has {gib(weights)} of weights, but {gib(free)} of the GPU's {gib(total)} are free; stop "
+            "other programs on the GPU, or use a smaller reader"
         )
 
 
@@ -141,9 +141,9 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     except UserError as fault:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
+        conversion = gguf.conversion(path, is_packed)
         raise UserError(
-            f"{gguf.conversion(path, is_packed)}, which {path} was converted to, is damaged ({reason}); delete it, and "
-            "it is converted again"
+            f"the conversion {conversion} of {path} is damaged ({reason}); delete {conversion}, and it is made again"
         ) from fault
 
 

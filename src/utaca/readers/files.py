@@ -303,12 +303,12 @@ def check_config(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
     if not config.get("is_causal", True):
         raise UserError(
-            f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in models of "
-            "embeddings, which block memory does not support; use a model that generates text"
+            f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in embedding "
+            "models, which block memory does not support; use a model that generates text"
         )
     if config.get("per_layer_config"):
         raise UserError(
-            f"{path} has per_layer_config, which gives single layers another form; block memory does not support it"
+            f"{path} has per_layer_config, which gives individual layers another form; block memory does not support it"
         )
     for key in _ELSEWHERE:
         if config.get(key) is not None:

@@ -260,7 +260,7 @@ def tokenizer(path: Path) -> tuple[PreTrainedTokenizerBase, int]:
                 read.add_tokens(AddedToken(token, normalized=False, special=kind == _CONTROL))
             elif token in template:
                 raise UserError(
-                    f"{path} has a chat template with the token {token!r}, which transformers does not read of GGUF "
+                    f"{path} has a chat template with the token {token!r}, which transformers does not read from GGUF "
                     f"files; {_ELSEWHERE}"
                 )
     return read, len(tokens)

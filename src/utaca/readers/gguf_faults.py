@@ -197,7 +197,7 @@ def _opened(path: Path) -> GGUFReader:
     if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
     if first[:4] != MAGIC:
-        raise UserError(f"{path} is no GGUF file, by its first bytes; copy or download it again")
+        raise UserError(f"{path} is not a GGUF file, by its first bytes; copy or download it again")
     version = int.from_bytes(first[4:], "little")
     if len(first) == 8 and version not in _VERSIONS:
         if int.from_bytes(first[4:], "big") in _VERSIONS:
@@ -211,7 +211,9 @@ def _opened(path: Path) -> GGUFReader:
     try:
         return GGUFReader(path)
     except Exception as error:  # the type depends on where a file was cut
-        raise UserError(f"{path} is no whole GGUF file ({type(error).__name__}); copy or download it again") from error
+        raise UserError(
+            f"{path} is not a complete GGUF file ({type(error).__name__}); copy or download it again"
+        ) from error
 
 
 def _faults(file: GGUFReader) -> Iterator[str]:
@@ -278,10 +280,10 @@ def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
         elif key in (*_COUNTS, *_WITHOUT_SCALING, _EPSILON, _BASE, "vocab_size"):
             continue
         else:
-            yield f"has {kind}.{key}, which is not read of GGUF files; {_ELSEWHERE}"
+            yield f"has {kind}.{key}, which is not read from GGUF files; {_ELSEWHERE}"
         if value not in neutral:
             yield (
-                f"has {kind}.{key}={_shown(value)}, which is not read of GGUF files unless it is "
+                f"has {kind}.{key}={_shown(value)}, which is not read from GGUF files unless it is "
                 f"{' or '.join(map(_shown, neutral))}; {_ELSEWHERE}"
             )
 
@@ -309,7 +311,7 @@ def _tensor_faults(file: GGUFReader, kind: str, values: Mapping[str, Any]) -> It
         if shape != wanted[name]:
             yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it again"
     if ROPE in stored and rope_scaling(file) is None:
-        yield f"has {ROPE} of another scaling than Llama 3's, which is not read of GGUF files; {_ELSEWHERE}"
+        yield f"has {ROPE} of another scaling than Llama 3's, which is not read from GGUF files; {_ELSEWHERE}"
     for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
         try:
             dequantize(tensor.data[:1], tensor.tensor_type)

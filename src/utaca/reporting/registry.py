@@ -218,7 +218,7 @@ def declared(declarations: Any, where: str) -> dict[str, TableEntry]:
     malformed.
     """
     if not isinstance(declarations, Mapping):
-        raise UserError(f"{where} declares no table by its name; see docs/extending.md")
+        raise UserError(f"{where} has no table; see docs/add_table.md")
     result = {}
     for name, fields in declarations.items():
         try:

@@ -329,7 +329,9 @@ def points(
             )
         first_documents = first_documents or documents
         if documents != first_documents:
-            raise UserError(f"operating point {label} answers other documents than the first; decode them again")
+            raise UserError(
+                f"operating point {label} has answers to other documents than the point before it; decode both again"
+            )
         results.append(of_answers(rows, documents, _sums(rows, judged)))
     with_scores = set(zip(scored["split"], scored["point"], strict=True))
     with_answers = set(zip(answered["split"], answered["point"], strict=True))

@@ -76,9 +76,9 @@ def _check_yaml(text: str, path: str | Path) -> None:
         line = f", line {mark.line + 1}," if mark else ""
         if "'\\t'" in why:
             raise UserError(f"{path}{line} begins with a tab; YAML is indented by spaces: replace it") from error
-        raise UserError(f"{path}{line} is no YAML ({' '.join(why.split())}); correct it") from error
+        raise UserError(f"{path}{line} is not YAML ({' '.join(why.split())}); correct it") from error
     except RecursionError:
-        raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
+        raise UserError(f"{path} is nested too deeply for a config; write it with fewer levels") from None
 
 
 def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[int]) -> None:
@@ -147,11 +147,13 @@ def check_words(words: Sequence[str]) -> None:
             check(value)
         elif option in _ENTRIES and "=" not in value:
             raise UserError(
-                f"{value} is taken for an entry of --config, which takes all words that follow it and wants KEY=VALUE; "
+                f"{value} is taken for an entry of --config, which takes all words after it and needs KEY=VALUE; "
                 f"write {value} before --config"
             )
         elif option in _ENTRIES and not _KEY.fullmatch(value.partition("=")[0]):
-            raise UserError(f"--config {value} begins with no key of the config; write KEY=VALUE, as seed=1")
+            raise UserError(
+                f"--config {value} does not begin with a key of the config; write KEY=VALUE, such as seed=1"
+            )
         elif option in _FOLDER:
             try:
                 os.makedirs(value, exist_ok=True)

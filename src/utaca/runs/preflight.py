@@ -441,7 +441,7 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
         settings = ConfigSettings(config=parse_config(entries), configfiles=configfiles, config_args="")
     except (AssertionError, OSError, ValueError, WorkflowError) as error:
         cause = str(error) or "a value is missing"
-        raise UserError(f"--config KEY=VALUE or --configfile FILE: {cause.splitlines()[0]}") from error
+        raise UserError(f"--config or --configfile cannot be read: {cause.splitlines()[0]}") from error
     check_config(entries)
     return settings.overwrite_config
 

@@ -78,7 +78,9 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     """
     for place in (Path("logs"), *reversed(folder.parents), folder):
         if os.path.lexists(place) and not place.is_dir():
-            raise UserError(f"{place} is no folder, or links to a disk that is not mounted; mount it, or move it away")
+            raise UserError(
+                f"{place} is not a folder, or links to a disk that is not mounted; mount it, or move it away"
+            )
     path = folder / CONFIG
     if not path.is_file():
         return
@@ -144,7 +146,7 @@ def read(path: Path) -> dict[str, Any]:
         saved = yaml.safe_load(path.read_text(encoding="utf-8"))
         return {key: value["use"] if key in _GROUPS else value for key, value in saved.items()}
     except (OSError, ValueError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is no whole config of a run; remove it and run again") from error
+        raise UserError(f"{path} is not the complete config of a run; remove it and run again") from error
 
 
 def manifest(config: Mapping[str, Any], inputs: Iterable[Path], root: Path) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def parse(text: str) -> TriggerSetting:
         return TriggerSetting("detector", text)
     match = _FORMS[kind].fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no trigger; write {_WRITTEN[kind]}")
+        raise ValueError(f"{text!r} is not a trigger; write {_WRITTEN[kind]}")
     # None if the kind has no number, or if its number was left out.
     number = match[1] if match.lastindex else None
     if number is None:

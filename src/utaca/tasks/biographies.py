@@ -62,7 +62,7 @@ class Biographies(Task):
         """Raise :class:`UserError` if the set names another condition of evidence than the task has."""
         unknown = sorted({*settings.evidence} - {COMPLETE, MISSING})
         if unknown:
-            raise UserError(f"evidence names {unknown[0]!r}; of task biographies it is complete or missing")
+            raise UserError(f"evidence must be complete or missing for task biographies, not {unknown[0]!r}")
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """See :meth:`Task.examples`. A set's number of examples counts biographies, each with all its questions."""

@@ -65,7 +65,7 @@ class Official:
         (name,) = self.task.files
         try:
             if not self.task().is_official({name: path}):
-                raise UserError(f"{path} has not the {self.task.rows:,} rows of the official file")
+                raise UserError(f"{path} does not have the {self.task.rows:,} rows of the official file")
         except UserError as error:
             # A file just downloaded lies at a scratch path, which says nothing to people.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
@@ -238,7 +238,7 @@ def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path
         with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:  # KeyError: there is no such member
-        raise UserError(f"{source.address} is no whole archive with {member}") from error
+        raise UserError(f"{source.address} is incomplete or lacks {member}") from error
     return path
 
 

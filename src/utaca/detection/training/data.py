@@ -210,7 +210,7 @@ def _starts(keyed: pa.Table) -> np.ndarray:
     begins = (document[1:] != document[:-1]) | (budget[1:] != budget[:-1])
     gaps = np.flatnonzero(~begins & (np.diff(step) != 1))
     if len(gaps):
-        raise UserError(f"{_token(keyed, gaps[0] + 1)} does not follow its predecessor by one; decode the split again")
+        raise UserError(f"{_token(keyed, gaps[0] + 1)} is not the step after the one before it; decode the split again")
     return np.flatnonzero(np.r_[True, begins])
 
 
@@ -314,7 +314,9 @@ def _lists(column: pa.ChunkedArray, order: np.ndarray, name: str) -> np.ndarray:
     is filled chunk by chunk, because a copy of the whole column would be large.
     """
     if not pa.types.is_fixed_size_list(column.type) or column.null_count:
-        raise UserError(f"column {name} of the trajectories must hold a list of one fixed size a token; decode again")
+        raise UserError(
+            f"column {name} of the trajectories must hold a list of the same size for every token; decode again"
+        )
     size = column.type.list_size
     place = np.empty_like(order)  # of each row of the column, in the result
     place[order] = np.arange(len(order), dtype=order.dtype)

@@ -103,7 +103,10 @@ def facts(files: Files, prompts: Prompts, config: schema.Config) -> list[Fact]:
     found: _Facts = {}
     for point, name in answers:
         if name not in documents:
-            raise UserError(f"{files['test_documents'][0]} lacks document {name}, which has answers; make both again")
+            raise UserError(
+                f"{files['test_documents'][0]} lacks document {name}, which has answers; remove this file and "
+                f"{files['test_answers'][0]}, and make both again"
+            )
         for attribute, spans in documents[name].spans.items():
             # Taken as not said, until the answer's steps show that it was.
             reason = NOT_SAID if spans else NO_EVIDENCE
