@@ -22,8 +22,8 @@ class Token:
     None without blocks, and -1 for a block that was left out (:attr:`blocks`). ``attended`` is the number of keys that
     the pass attended to, a mean over layers and heads.
 
-    ``rows`` counts the rows of the passes that were run for this token and for the guesses behind it; 0 for a
-    token that was itself a guess and had its row in the pass of an earlier token.
+    ``rows`` counts the rows of the passes that were run for this token and for the guesses after it; 0 for a token that
+    was itself a guess and had its row in the pass of an earlier token.
 
     ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token; ``distrusted`` is the
     detector's verdict on this pass; ``intervened``: an intervention replaced the trigger's decision. ``tentative`` is
@@ -58,11 +58,12 @@ class Token:
 
     @property
     def rolled_back(self) -> bool:
+        """Whether the token was rolled back and decoded again."""
         return self.tentative is not None
 
     @property
     def effective(self) -> bool:
-        """Whether a rollback led to another set of blocks; False if the compact pass already had all blocks."""
+        """Whether the token was rolled back and decoded again with more blocks; False if there were no more."""
         return self.tentative is not None and self.tentative.k != self.k
 
     @property

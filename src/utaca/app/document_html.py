@@ -212,7 +212,7 @@ class _Lines:
             self.joined(line)
 
     def kept(self, data: str) -> None:
-        """Add text and keep its white space."""
+        """Add text and keep its white space, except at the end of a line."""
         for number, line in enumerate(data.split("\n")):
             if number:
                 self.feed(None)
@@ -437,11 +437,11 @@ def _children(node: LexborNode) -> list[LexborNode]:
 
 
 def _chosen(select: LexborNode) -> set[int]:
-    """The ``mem_id`` of the chosen options of a list; a list that folds shows the first one if none is chosen."""
+    """The ``mem_id`` of the chosen options of a list; a drop-down without a chosen one shows its first enabled one."""
     options = select.css("option")
     chosen = [option for option in options if "selected" in option.attributes]
-    is_folding = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
-    if is_folding and not chosen:
+    is_drop_down = "multiple" not in select.attributes and (select.attributes.get("size") or "1") in ("0", "1")
+    if is_drop_down and not chosen:
         enabled = [option for option in options if "disabled" not in option.attributes]
         chosen = enabled[:1]
     return {option.mem_id for option in chosen}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 WHY = (
-    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to trust "
-    "such a token. If not, the token is thrown away and generated again from more blocks."
+    "Most tokens of the answer are first generated from a few blocks of the document. A trigger decides whether to "
+    "trust such a token. If not, the token is thrown away and generated again from more blocks."
 )
 """What a trigger is."""
 

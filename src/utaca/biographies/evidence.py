@@ -225,7 +225,7 @@ def _halved(document: Mapping[str, Any]) -> str:
 
     text = document["text"]
     kept = []
-    end = 0  # of the text that is done
+    end = 0  # text[:end] is done
     for first, last in _biography_spans(document):
         kept += [text[end:first], value.sub(half, text[first:last])]
         end = last
@@ -238,7 +238,7 @@ def _without(document: Mapping[str, Any], lost: Collection[str]) -> str:
     text = document["text"]
     values = _pattern_of_values(document, lost)
     kept = []
-    end = 0  # of the text that is done
+    end = 0  # text[:end] is done
     for span in _biography_spans(document):
         for first, last in sentences(text, *span):
             has_evidence = any(place["start"] < last and first < place["end"] for place in places)

@@ -32,7 +32,7 @@ class Filler:
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
         self._sentences = read("biographies/fillers.yaml", Fillers).fillers
-        # Tokens of a sentence, the space before it included.
+        # Number of tokens of a sentence with the space before it.
         self._size = cache(lambda sentence: count(f" {sentence}"))
 
     def documents(

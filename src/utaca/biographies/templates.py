@@ -151,7 +151,7 @@ def _surname(person: str, facts: Sequence[Fact]) -> str:
 
 
 def _folded_words(text: str) -> set[str]:
-    """The words of a text without regard to case."""
+    """The words of a text in lower case."""
     return {word.casefold() for word in re.findall(r"\w+", text)}
 
 

@@ -32,7 +32,7 @@ from utaca.trace import Generation, Token
 
 
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
-    """Answer ``question`` about the document. Options, ``budget`` among them, are the fields of :class:`Decoding`.
+    """Answer ``question`` about the document. Options, such as ``budget``, are the fields of :class:`Decoding`.
 
     Raises :class:`UserError` as :class:`Decoding` does, and :class:`NotFiniteError`, with the tokens so far, if the
     model's logits are not finite.
@@ -221,8 +221,8 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         # Only a token below K_max can be expanded. With fixed budgets there is no trigger.
         compact = policy is not None and k < k_max
         if compact and trigger.expands(number, first, second):
-            # Roll back: the first pass is not committed, another one under a wider budget takes its place. Rows behind
-            # the first pass saw its keys, and go with it.
+            # Roll back: the first pass is not committed, and one under a larger budget takes its place. Rows after the
+            # first pass saw its keys, so they are dropped too.
             drafts.reject()
             k = _checked(policy, policy.expand(k, k_max, first), k + 1, k_max)
             if k == second_budget:
@@ -230,7 +230,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
                 accepted_step = row.steps[1]
             else:
                 # The next token is decoded under the same budget as the expansion. The expansion probably gives the
-                # same token as the first pass, which is therefore guessed behind it.
+                # same token as the first pass, which is therefore guessed after it.
                 after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
                 row = yield from drafts.run(first_step.tokens, k, 0, after, also=first.token)
                 accepted_step = row.steps[0]

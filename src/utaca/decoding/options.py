@@ -90,11 +90,11 @@ class Sampling(Choosing):
             yield partial(self.drawn, torch.rand((), generator=generator, dtype=torch.float64).item())
 
     def drawn(self, number: float, logits: Tensor) -> Tensor:
-        """The id [] of the token in the nucleus of ``logits`` [V] on which ``number``, from 0 to below 1, falls.
+        """The id [] of the token that ``number``, from 0 to below 1, samples from the nucleus of ``logits`` [V].
 
-        The nucleus's tokens, the best first, part the range from 0 to 1 in proportion to their probabilities.
+        The number is looked up in the cumulative probabilities of the nucleus's tokens, the best first.
         """
-        # The best logit is 0 first, so that no temperature makes it infinite.
+        # The maximum is subtracted first, so that a small temperature cannot overflow.
         best = ((logits.double() - logits.max()) / self.temperature).softmax(-1).sort(descending=True, stable=True)
         # A token is in the nucleus if the better ones do not reach top_p without it.
         before = best.values.cumsum(-1) - best.values

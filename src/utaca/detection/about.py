@@ -52,5 +52,5 @@ def check_alike(path: str | Path, has: schema.DetectorSettings, wanted: schema.D
     if key:
         of_file = getattr(has, key)
         raise UserError(
-            f"{path} has {key} {of_file}, but the config {getattr(wanted, key)}; set detectors.*.{key} to {of_file}"
+            f"{path} has {key} {of_file}, but the config has {getattr(wanted, key)}; set detectors.*.{key} to {of_file}"
         )

@@ -251,11 +251,11 @@ def load(path: str | Path) -> Detector:
 
 
 def load_for(reader: Origin, path: str | Path, taken: Mapping[str, Any] | None) -> Detector:
-    """Read the detector in a file, which is to judge the tokens of ``reader``.
+    """Load a detector from a file, to judge the tokens of ``reader``.
 
-    ``taken``: the config's settings of this detector if it was trained elsewhere, which the detector is checked against
-    (:meth:`Detector.check_taken`); None for a detector that the run trains. Raises :class:`UserError` as :func:`load`
-    and :meth:`Detector.check_taken` do.
+    ``taken``: for a detector that another run trained, its settings in this config; the file is checked against them
+    and the reader (:meth:`Detector.check_taken`). None for a detector of this run, which is not checked. Raises
+    :class:`UserError` as :func:`load` and :meth:`Detector.check_taken` do.
     """
     detector = load(path)
     if taken is not None:

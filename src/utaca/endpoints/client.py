@@ -166,7 +166,7 @@ class _Exchange:
 
     def miss(self, failure: Failure) -> None:
         """Record that no answer came. The failure becomes the outcome unless the same messages may be sent again."""
-        # Misses are not counted with the answers: a later run replays only these, and must come to the same outcome.
+        # Misses are not counted with the answers: a later run replays only answers, and must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:

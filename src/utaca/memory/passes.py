@@ -432,7 +432,7 @@ class RowGroup:
     def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
         """What all layers found; ``captures`` are the signals' functions that record the retrieval, by name.
 
-        ``most`` is the most blocks that a row of any group retrieves; ``chosen`` and ``scores`` get as many a row.
+        ``most`` is the most blocks that a row of any group retrieves; ``chosen`` and ``scores`` are padded to as many.
         """
         rotated = torch.stack([layer.rotated for layer in self._layers])
         query = torch.stack([layer.query for layer in self._layers])

@@ -111,7 +111,7 @@ class SavedDocuments:
             self._tell(f"The document is not saved: {self._folder} cannot be written to ({error}).")
 
     def _make_room(self, needed: int) -> None:
-        """Remove the files that were not used for longest, until ``needed`` more bytes have room.
+        """Remove the least recently used files until ``needed`` more bytes have room.
 
         Files in the folder that hold no document, such as the user's own, stay (:meth:`_files`).
         """

@@ -132,7 +132,7 @@ class FastKV(SnapKV):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
-        """Pass the document through the full layers only."""
+        """Pass the document through the first layers, those that get all of its tokens."""
         tokens, dropped = self.tokens(reader, document, room)
         whole = Whole(reader, len(tokens), room)
         full = slice(self.full(reader.shape[0]))

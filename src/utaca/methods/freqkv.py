@@ -16,7 +16,8 @@ from utaca.readers.load import Reader
 class _Frequencies(MethodState):
     """An answer under FreqKV; ``kept`` is the cache, one unrotated :class:`Pairs` per layer.
 
-    ``_lowest`` [budget - sink, size - sink] is the linear map that compresses the entries after the sink.
+    ``_lowest`` [budget - sink, size - sink] is the matrix that compresses the entries after the sink: a low-pass filter
+    along the sequence.
     """
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:
@@ -54,7 +55,7 @@ class _Frequencies(MethodState):
         return torch.cat(outputs, 2)
 
     def _compressed(self, kept: Pairs) -> Pairs:
-        """A full cache's pairs without their high frequencies: the sink as it is, then fewer entries for the others."""
+        """Compress a full cache: keep the sink, and replace the others by fewer entries with their low frequencies."""
         sink = kept[: self.method.sink]
         others = kept[self.method.sink :]
         keys = (self._lowest @ others.keys.float()).to(others.keys.dtype)
@@ -67,7 +68,7 @@ class FreqKV(StreamingMethod):
     """Whenever the cache is full, its keys and values, as signals over the sequence, lose their high frequencies.
 
     Kai et al., ICLR 2026; LUMIA-Group/FreqKV (written from its description). The first ``sink`` entries stay; of the
-    others' cosine transform, the lowest ``ratio`` of coefficients is transformed back to as many entries. New tokens
+    others' cosine transform, the lowest ``ratio`` of coefficients is transformed back to that many entries. New tokens
     then fill the cache again, so old tokens are compressed repeatedly. All heads and layers do the same; positions are
     indices in the cache; ``chunk`` changes the memory used, not the answers. ``budget`` is the cache's size after a
     compression, as in the paper; the cache then grows to :attr:`size`. A step's nominal tokens are the cache's present

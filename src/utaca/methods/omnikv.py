@@ -97,5 +97,5 @@ class OmniKV(DenseMethod):
         return set(range(layers)) - dense
 
     def nominal(self, state: _Filtered) -> float:
-        """The prompt's tokens that a sparse layer attends to, without the answer's."""
+        """Number of prompt tokens that a sparse layer attends to, without the answer's."""
         return state.count

@@ -1,8 +1,8 @@
 """Blocks of quantised weights in GGUF files, as torch reads them.
 
-A weight is ``scale * (code - zero) - minimum``. Its code is an unsigned whole number of four to eight bits; scale and
-minimum belong to a group of 16 or 32 neighbours in a row, and zero to the type. The package gguf dequantises these
-types in NumPy; the values here are the same bits.
+A weight is ``scale * (code - zero) - minimum``. Its code is an unsigned whole number of four to eight bits. Scale and
+minimum belong to a group of 16 or 32 neighbours in a row. Zero belongs to the type. The package gguf dequantises these
+types in NumPy; the values here are the same, bit for bit.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Groups(NamedTuple):
 class Kind(NamedTuple):
     """A type of quantised weights: how many ``weights`` and ``bytes`` a block has, and how many weights a ``group``.
 
-    A code has so many ``bits``, and stands for 0 where it is ``zero``. ``read`` parts blocks [n, bytes] into codes
-    [n, weights], scales and minima [n, groups].
+    Codes have ``bits`` bits; the code ``zero`` stands for 0. ``read`` splits blocks [n, bytes] into codes [n, weights],
+    scales and minima [n, groups].
     """
 
     weights: int
@@ -137,7 +137,8 @@ def _q5_k(blocks: Tensor) -> _Read:
 
 
 def _q6_k(blocks: Tensor) -> _Read:
-    # The lower four bits of all codes, their upper two, the scales of 16 groups, and the scale of these scales.
+    # Bytes 0 to 127: lower four bits of the codes; 128 to 191: upper two; 192 to 207: scales of 16 groups, in int8; 208
+    # and 209: the scale of these scales, in float16.
     low = _nibbles(blocks[:, :128], 64)
     high = _spread(blocks[:, 128:192].reshape(-1, 32), 2).reshape(len(blocks), -1)
     scales = _halves(blocks, 208) * blocks[:, 192:208].view(torch.int8).float()

@@ -179,8 +179,8 @@ class Reader:
         """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
         Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
-        output. Raises :class:`UserError`, which calls it by its ``kind``, for anything else, an empty document, and
-        ids outside the vocabulary.
+        output. Raises :class:`UserError` for anything else, an empty document, and ids outside the vocabulary; the
+        message calls the document by its ``kind``.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document, kind).to(self.device)
         if not len(tokens) or (isinstance(document, str) and not document):
@@ -402,10 +402,10 @@ def load_reader(
 
 
 def borrowed(model: PreTrainedModel, memory: MemorySettings | None = None) -> Reader:
-    """A reader of a ``model`` that the caller loaded, without a tokenizer; the weights are in memory once.
+    """Wrap a ``model`` that the caller loaded as a reader without a tokenizer; weights are shared, not copied.
 
     The reader has modules of its own, so that the model's attention, hooks and config stay as they are. ``memory`` are
-    the settings of its block memory. By default they are those of the listed reader whose model this is, else InfLLM's.
+    the settings of its block memory, by default those of the listed reader with this model, otherwise InfLLM's.
     Raises :class:`UserError` as :func:`check_borrowed` does, or if a setting is out of range.
     """
     if not isinstance(memory, MemorySettings | None):

@@ -1,9 +1,9 @@
-"""Weights of GGUF files at their own size: products of a CPU that read four bits a weight, or twice four.
+"""Weights of GGUF files at the size of the file: matrix products on a CPU that read four or eight bits per weight.
 
 torch multiplies by a matrix of four-bit digits, ``(digit - 8) * scale + zero``, whose groups share a scale and a zero
-in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second, and
-makes a matrix of twice the width, by which 16 times the input and the input are multiplied. So one kernel serves all
-types, and only scales and zeros are rounded.
+in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second: the
+matrix is twice as wide, and is multiplied by the input times 16 next to the input. So one kernel serves all types, and
+only scales and zeros are rounded.
 
 That product is fast for few rows. For many, the matrix is unpacked to bfloat16, into memory that all layers share.
 """
@@ -326,7 +326,10 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
 
 
 def _sample(raw: Raw) -> Tensor:
-    """The rows that identify a matrix (:attr:`utaca.readers.load.Reader.identity`), in bfloat16."""
+    """Up to three rows of a matrix (first, middle and perhaps last), in bfloat16.
+
+    A reader's :attr:`utaca.readers.load.Reader.identity` is a digest of them, and must pick the same rows.
+    """
     rows = raw.rows[:: max(1, len(raw.rows) // 2)]
     return groups(rows, raw.kind).values().bfloat16()
 

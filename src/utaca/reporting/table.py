@@ -162,7 +162,7 @@ class Table:
 
     @classmethod
     def of(cls, name: str, frame: pd.DataFrame, config: schema.Config) -> Table:
-        """Make the table ``name`` from the frame of its function (:func:`framed`).
+        """Make the table ``name`` from ``frame``, which its function made with :func:`framed`.
 
         Columns that are empty in every row are left out.
         """
@@ -193,7 +193,7 @@ class Table:
         return cls(name, entry.title, caption, frame, shown, config, words.get("lead", ""), run, notes, best)
 
     def cells(self, *, folded: bool = True) -> tuple[list[str], list[list[str]]]:
-        """The titles of the columns and the rows of cells, as texts, with or without folded columns."""
+        """Column titles and rows of cells as texts; ``folded=False`` leaves out folded columns."""
         shown = {name: column for name, column in self.columns.items() if folded or not column.folded}
         titles = [column.title for column in shown.values()]
         rows = []

@@ -27,10 +27,11 @@ def task_of(settings: TaskSetSettings) -> Task:
 
 
 def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """The path of each file of a set by the file's name; a file of the set's pool is named by its path in the settings.
+    """The path of each file of a set, by name.
 
-    Relative paths are below ``folder``; a path in the set replaces the path that the task has for this file. Raises
-    :class:`UserError` if the task is unknown or lacks a named file.
+    These are the task's files, with the set's own paths in place of the task's, and the files of the set's ``pool``,
+    whose name is their path in the settings. Relative paths are below ``folder``. Raises :class:`UserError` if the task
+    is unknown or lacks a named file.
     """
     task = task_of(settings)
     unknown = sorted(settings.files.keys() - task.files.keys())

@@ -47,6 +47,7 @@ class Network:
     @property
     def dropped_width(self) -> int:
         """Number of elements per token that dropout applies to, summed over all layers: the ``width`` of a Noise."""
+        # Each residual block drops elements of its hidden layer and of its output.
         embedding = WIDTH if self.settings.embedding else 0
         return embedding + len(self.settings.signals) * SIGNAL_WIDTH + BLOCKS * (EXPANSION + 1) * WIDTH
 
@@ -127,7 +128,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
-        """Hidden states [S, M, W]. ``inputs`` [S, M, 4 W] is the part of the gates that does not depend on them.
+        """Hidden states [S, M, W]. ``inputs`` [S, M, 4 W] is the gates' input part, computed before for all steps.
 
         ``weight`` [S, 4 W, W] are the recurrent weights, which multiply the hidden state before a step; ``sizes`` as in
         :func:`lstm`.
@@ -136,11 +137,11 @@ class _Recurrence(torch.autograd.Function):
         recurrent = weight.mT
         steps = []
         for gates, size in zip(inputs.split(sizes, 1), sizes, strict=True):
-            # Sequences are the longest first: the first ``size`` go on.
+            # Sequences are sorted by length, the longest first, so the first ``size`` are still running.
             hidden_before = hidden[:, :size]
             cell_before = cell[:, :size]
             gates = gates + hidden_before @ recurrent
-            i, f, _, o = gates.sigmoid().chunk(4, -1)
+            i, f, _, o = gates.sigmoid().chunk(4, -1)  # g has tanh instead
             g = gates.chunk(4, -1)[2].tanh()
             cell = f * cell_before + i * g
             cell_tanh = cell.tanh()

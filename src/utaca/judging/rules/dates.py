@@ -137,7 +137,7 @@ def of_event(text: str, attribute: str) -> str:
 
 
 def in_figures(text: str) -> str:
-    """A text with names of days (holidays) replaced by day and month, and number words by digits."""
+    """Replace names of holidays by day and month, and number words by digits."""
     pattern, days = _named_days()
     return numbers.in_digits(pattern.sub(lambda named: days[_key(named[0])], text))
 
@@ -242,7 +242,7 @@ def _named(text: str) -> Reading:
 
 @functools.cache
 def months() -> dict[str, int]:
-    """The number of each month by its folded names and usual abbreviations."""
+    """Month numbers (1 to 12) by name or abbreviation, in lower case without accents."""
     return _calendar("months") | names.table()["months"]
 
 

@@ -144,7 +144,8 @@ def _by_character(text: str, reference: str, kind: str) -> float:
 def _phone(phone: str, reference: str) -> float:
     """Score a phone number in [0, 1].
 
-    Either number may have a country's code or an extension that the other lacks; the last digits are a part.
+    A country's code may be missing in one of the numbers. A missing extension costs a part of the score. Only the last
+    six or more digits are a part of the number, with a part of the score.
     """
     extension = _EXTENSION.findall(phone)
     reference_extension = _EXTENSION.findall(reference)
@@ -155,7 +156,7 @@ def _phone(phone: str, reference: str) -> float:
     wanted, wanted_has_code = _digits(_EXTENSION.sub("", reference))
     if digits == wanted:
         return share
-    # The digits with a country's code, and those without it, from which a trunk zero is dropped abroad.
+    # `international` has the country's code; `national` may begin with a zero that is left out after such a code.
     international, national = (digits, wanted) if has_code else (wanted, digits)
     national = national.removeprefix("0")
     length_of_code = len(international) - len(national)
@@ -188,7 +189,7 @@ class _Names:
     """Words of the person's name and of the attribute's name, which do not count as a name of something else."""
 
     def agreement(self, text: str, reference: str) -> tuple[float, str]:
-        """Score a text, which may be a sentence or have several names, in [0, 1]; returns score and reason."""
+        """Score in [0, 1] how far a text, a name or a sentence, names the reference; returns score and reason."""
         words = names.tokens(text, self.kind)
         name, regions = names.parted(reference, self.kind)
         parts = self._parts(name)
@@ -199,6 +200,7 @@ class _Names:
             return self._score_of_part(words, name, regions)
         if self.kind == "address" and any(token.isdecimal() and token not in name for token in words):
             return 0.0, "another number"
+        # Words directly around a match that make it a longer name: University of York St John.
         extended = [self._extended(words, window, name) for window in matched]
         share = len(matched) / len(parts)
         if any(extended) and not names.paraphrases(words, name, self.kind):

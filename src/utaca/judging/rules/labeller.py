@@ -228,7 +228,8 @@ def _consistent(text: str, answer: str, attribute: str) -> set[int]:
 
 
 def _is_part_of_date(text: str, expected: dates.Date) -> bool:
-    """Whether a text names parts of a date, as month and year, all of them right, and nothing else."""
+    """Whether a text states only correct parts of ``expected``, for example its month and year, and nothing else."""
+    # A complete date is not a part.
     if dates.dates(text) or dates.agreement(text, expected) == 0:
         return False
     others = [word for word in _words(text) if not names.is_plain(word, "") and not word.isdecimal()]

@@ -174,7 +174,10 @@ def _variants(of: str) -> tuple[dict[tuple[str, ...], tuple[str, ...]], int]:
 
 
 def tokens(text: str, of: str = "") -> list[str]:
-    """Canonical words of a text about an attribute of the group ``of``, with the tokens for punctuation."""
+    """The words of a text in canonical form, and its punctuation, as one list.
+
+    ``of`` is the group of the attribute that the text is about.
+    """
     return list(_canonical(text, of))
 
 

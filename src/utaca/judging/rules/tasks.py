@@ -27,7 +27,7 @@ def answer(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _narrative(person: str, facts: Sequence[tuple[str, str]]) -> list[str]:
-    """Write a biography with values in varied forms, or with the values as given if the judge misses a varied one."""
+    """Write a biography with values in varied forms; if the judge misses one of them, with the values as given."""
     sentences = templates.write(person, facts)
     stated = passages(" ".join(sentences), person, facts)
     if stated.keys() >= dict(facts).keys():

@@ -296,7 +296,7 @@ class Method(ABC):
         return self
 
     def bind(self, reading: MethodReading) -> MethodReading:
-        """Take a ``reading`` that another method may have made, for answers of this method."""
+        """Return a ``reading``, perhaps made by another method, for answers of this method."""
         return replace(reading, method=self)
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:

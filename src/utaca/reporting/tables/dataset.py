@@ -27,7 +27,7 @@ GAP = "..."
 
 
 def dataset(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Make the table of the run's documents and detector compared with the paper's, a row for each item."""
+    """Make the table that compares the run's documents and detector with the paper's, one row for each property."""
     biographies = {Path(path).stem: read(path, "biographies").to_pylist() for path in files["biographies"]}
     columns = ["n_tokens", "spans", "text"]
     documents = {Path(path).stem: read(path, "documents", columns).to_pylist() for path in files["documents"]}

@@ -87,7 +87,7 @@ def others_and_blocks(files: Files, config: schema.Config) -> tuple[list[PointRe
     # Without labels, `points` would read all points of its files.
     other_labels = set(config.shown("test", schema.METHODS)) - in_blocks
     others = points(files["method_answers"], files["method_scores"], other_labels) if other_labels else []
-    # Section drafts repeats points of others with drafted tokens, which change no answer.
+    # Section drafts has points of other sections again, with drafts. Their answers are the same.
     sections = [section for section in schema.SECTIONS if section != schema.DRAFTS]
     block_labels = in_blocks.intersection(config.shown("test", *sections))
     blocks = points(files["test_answers"], files["test_scores"], block_labels) if block_labels else []

@@ -40,7 +40,7 @@ class PointTable:
     def of(cls, name: str, files: Files, config: schema.Config) -> PointTable:
         """Read the points that the table ``name`` shows."""
         entry = ENTRIES[name]
-        # The first section of `decode` that a table shows is called like its split.
+        # The first section of `decode` that a table shows has the name of the table's split.
         split = entry.points[0]
         points = points_shown(files, config, split, *entry.points)
         draws = Draws.of(len(points[0].documents), config, split)
@@ -57,7 +57,7 @@ class PointTable:
         return paper.reference_reader(self.reported, self.config.reader.name)
 
     def rows(self) -> list[Row]:
-        """A row for each point, with the paper's figures of those that the paper may report."""
+        """A row for each point, with the paper's figures if it reports the point."""
         reported = self.reported.get(self.reader, {})
         rows = []
         for point in self.points:

@@ -45,7 +45,7 @@ _BATCH = 1024
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
     """The points that the table shows, by label: fixed budgets in ascending order, then other points.
 
-    They are the points of the test split that are decoded from block memory, but for sections ablation and drafts.
+    They are the points of the test split in block memory, except those of the sections ablation and drafts.
     """
     sections = [section for section in schema.SECTIONS if section not in (schema.ABLATION, schema.DRAFTS)]
     in_blocks = [label for label in config.shown("test", *sections) if config.operating[label].in_blocks]
@@ -280,9 +280,9 @@ def retrieval(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
-    """Make the table from facts: one row per point, with recall of the gold block by the layer that recalls most.
+    """Make the table from facts: one row per point, with the recall of the layer that retrieves gold blocks most often.
 
-    CAS is that of the facts which this layer recalled, and of those which it missed.
+    A row has two means of CAS: over the facts that this layer recalled, and over those that it missed.
     """
     documents = sorted({fact.document for fact in all_facts})
     draws = Draws.of(len(documents), config, "test")
@@ -297,7 +297,7 @@ def recall(all_facts: Sequence[Fact], config: schema.Config) -> pd.DataFrame:
         n_facts, n_layers = hits.shape
         best = int(hits.sum(0).argmax()) if n_facts else None
         judged = ~np.isnan(cas)
-        # Without a counted fact there is no best layer; `judged` is as empty as `recalled` then has to be.
+        # If no fact counts, there is no best layer, and `judged` is an empty array that fits as `recalled`.
         recalled = judged if best is None else hits[:, best]
         chance = float(np.mean([fact.chance for fact in counted])) if counted else NAN
         row: Row = {

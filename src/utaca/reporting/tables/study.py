@@ -86,17 +86,17 @@ class Study:
 
 
 def point_of(config: schema.Config) -> str:
-    """Label of the studied point, one of the test split's points with a detector.
+    """Label of the point whose answers people score, one of the test split's points with a detector.
 
-    It is the point whose human scores the paper reports. If the run lacks that one, it is preferably one with the
-    config's detector, and of those the one of the largest K_max. Of equals it is the first in the config's order.
+    It is the point whose human scores the paper reports, if the run has it. Otherwise points with the config's detector
+    come first, then those with the largest K_max, then the order of the config.
     """
     # `tried` lists the points in block memory whose trigger is a detector.
     points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
 
     def preference(label: str) -> tuple[bool, bool, int]:
         point = points[label]
-        # A key has no detector; `in_paper` excludes other variants than the paper's.
+        # `point.key` does not have the detector, so `in_paper` is checked too.
         is_papers = point.in_paper and point.key in paper.tables().human
         return is_papers, point.detector == config.detector, point.budget
 
