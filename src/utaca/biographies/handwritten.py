@@ -11,7 +11,7 @@ from utaca.errors import UserError
 from utaca.records.texts import Filled, checked, records
 from utaca.sizes import FACTS
 
-MEND = "correct it, or name another JSONL file of biographies"
+REMEDY = "correct it, or name another JSONL file of biographies"
 
 
 class _Fact(TypedDict):
@@ -35,19 +35,19 @@ class Biography(TypedDict):
 def biographies(path: str | Path) -> list[Biography]:
     """Read the biographies of a JSONL file; raises :class:`UserError` if it is missing or a row is malformed."""
     rows: dict[str, Biography] = {}
-    for where, record in records(path, MEND):
-        row = checked(Biography, record, where, MEND)
+    for where, record in records(path, REMEDY):
+        row = checked(Biography, record, where, REMEDY)
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
-                raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {MEND}")
+                raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {REMEDY}")
         attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:
-            raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {MEND}")
+            raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {REMEDY}")
         if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
-            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {MEND}")
+            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {REMEDY}")
     if not rows:
-        raise UserError(f"{path} has no biographies; {MEND}")
+        raise UserError(f"{path} has no biographies; {REMEDY}")
     return list(rows.values())
 
 
@@ -62,7 +62,7 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
         raise UserError(f"{path} has {len(rows)} biographies, and {count} are asked for; ask for fewer")
     for row in rows[:count]:
         if not row["facts"]:
-            raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {MEND}")
+            raise UserError(f"{path} states no fact to ask for in the biography {row['id']!r}; {REMEDY}")
         asked = row["facts"][: FACTS["test"]]
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in asked]
         yield {

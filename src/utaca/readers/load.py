@@ -325,8 +325,8 @@ def load(settings: ReaderSettings) -> Reader:
         check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
-    mend = "copy or download the model again"
-    with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
+    remedy = "copy or download the model again"
+    with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", remedy):
         model, missing, unexpected = _read(settings, model_config(config_file))
         end_tokens(model.generation_config)
         model = model.to(settings.device).eval().requires_grad_(False)

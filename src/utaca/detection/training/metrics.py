@@ -150,8 +150,8 @@ def _areas(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[float, float]:
     auprc = float((new_hits * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:
         return float("nan"), auprc
-    # AUROC is the share of pairs of an uncertain and a correct token that the score puts in order. Each correct token at
-    # a score is below ``hits - new_hits`` uncertain tokens, and ties with ``new_hits``, which count half.
+    # AUROC is the share of pairs of an uncertain and a correct token that the score puts in order. Each correct token
+    # at a score is below ``hits - new_hits`` uncertain tokens, and ties with ``new_hits``, which count half.
     new_false_alarms = np.diff(false_alarms, prepend=0)
     ordered_pairs = float((new_false_alarms * (hits - new_hits / 2)).sum())
     return ordered_pairs / (n_uncertain * n_correct), auprc
