@@ -305,7 +305,7 @@ class _Page:
 
     def _root(self, page: str) -> LexborNode:
         """Parse a page: note its style sheets, scripts and where it sends browsers; return its root element."""
-        # To browsers that run scripts the content of noscript is no markup, as that of noembed is to Lexbor.
+        # For browsers that run scripts, the content of noscript is not markup; for Lexbor, that of noembed is not.
         tree = LexborHTMLParser(_NOSCRIPT.sub(r"<\1noembed", page))
         self._trees.append(tree)  # lest its nodes go
         self._styles |= _sheets(tree)

@@ -26,7 +26,7 @@ from utaca.readers.load import Reader
 COLUMNS = ("document", "question", "answer")
 """Columns of the rows to score."""
 TOTALS = ("tokens", "logprob", "mean_logprob", "min_margin", "mean_entropy", "max_hallucinated", "doubted", "spans")
-"""Columns that the file of scores has besides."""
+"""Further columns of the file of scores."""
 _PATH = re.compile(r"\S+\.\w{1,5}")
 """What a cell of column ``document`` looks like that names a file, and not a text."""
 

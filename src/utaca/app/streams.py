@@ -39,7 +39,7 @@ def _drop(number: int) -> None:
     """Let the file ``number`` lead nowhere, so that what Python still writes to it when it exits raises no error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     if nowhere == number:
-        # The number was closed, so the system gave it to the opened file; child processes are to have it too.
+        # The number was closed, so the system gave it to the opened file; child processes must have it too.
         os.set_inheritable(number, True)
     else:
         os.dup2(nowhere, number)

@@ -227,8 +227,8 @@ class Drafts:
     ) -> Generator[list[Step], None, Row]:
         """Yield the steps of a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets, to be run.
 
-        Return the row of ``tokens``. ``also`` is a guess of the first token behind them, besides those that are looked
-        up. The passes of :class:`CompactPasses` are yielded first.
+        Return the row of ``tokens``. ``also`` is a guess of the first token after them, in addition to those that are
+        looked up. The passes of :class:`CompactPasses` are yielded first.
         """
         self.reject()
         guesses: list[int] = []

@@ -82,7 +82,7 @@ class Batch:
         answer.result()  # the Generation, or the error that ended it
 
     Methods may be called from any thread: one call runs at a time, and takes turns with :func:`generate` and
-    :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends that answer alone. An error of a pass,
+    :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends only that answer. An error of a pass,
     such as a lack of memory, is raised by :meth:`step` and changes no answer: drop some answers and step again.
     """
 

@@ -126,7 +126,7 @@ class Decoding:
       :class:`utaca.decoding.choosing.Choosing` of your own; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
-    * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
+    * ``measured``: names of further signals to measure for every token; True: all signals.
     * ``drafts``: most tokens that are guessed at once and verified in one pass (:mod:`utaca.decoding.drafts`); 0: none.
       The answer stays the same, up to rounding. For documents in block memory only.
     * ``draft_budget``: with a fixed budget, who guesses: 0 looks the tokens up in document, question and answer; N lets

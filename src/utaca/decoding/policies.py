@@ -11,7 +11,7 @@ from utaca.trace import Token
 class Policy:
     """An update policy; derive from it and write :meth:`update` to bring your own.
 
-    A policy is pure: the returned budget depends on the arguments alone, and no state is kept from call to call. The
+    A policy is pure: the returned budget depends only on the arguments, and no state is kept from call to call. The
     token holds its margin, its GDM (None without a detector) and the other results of its pass. Decoding raises
     :class:`UserError` if the returned budget is out of range.
     """

@@ -129,7 +129,7 @@ class BlockStep(Step):
 def run_together(steps: Sequence[BlockStep]) -> None:
     """Run steps of one size, on branches of one reader, in one pass of the model; this sets their results.
 
-    Nothing is committed. A step's results equal those of the step run alone up to the rounding of larger matrix
+    Nothing is committed. A step's results equal those of the step run by itself, up to the rounding of larger matrix
     products. Steps of equal history, tokens and budget share a row.
     """
     twins = dict(zip(steps, _twins(steps), strict=True))

@@ -5,7 +5,7 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 * The window reaches back to a block edge. So it holds up to ``block_size - 1`` tokens more than ``n_local`` while
   decoding, and up to a chunk more while reading, all at their true distances.
 * Representative tokens are chosen for each key-value head, not for each query head.
-* A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves anew every 512 tokens.
+* A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves again every 512 tokens.
 * Two options do for blocks what TokenSelect (arXiv 2411.02886) does for single tokens: rank blocks by all of their
   tokens (``representatives=tokens``), and pack far keys before the window while decoding (``far_positions=packed``).
 """

@@ -219,7 +219,7 @@ def _opened(path: Path) -> GGUFReader:
 def _faults(file: GGUFReader) -> Iterator[str]:
     """Why a file would be misread: the rest of a sentence that begins with its path.
 
-    A caller takes the first fault alone: each check relies on what those before it have found to be right.
+    A caller takes only the first fault, because each check relies on those before it.
     """
     # Lists are left out here; of an entry that is one value, ``data`` has one item.
     values = {name: field.contents() for name, field in file.fields.items() if len(field.data) <= 1}

@@ -149,7 +149,7 @@ class Reader:
         """16 hex digits that identify model and weights, independent of their folder and compute type.
 
         The digits are a digest of the sizes and of at most three rows of every weight, rounded to bfloat16: these rows
-        tell any training from another, and are at most some megabytes of a large model.
+        distinguish any two trainings, and are at most some megabytes of a large model.
         """
         config = self.model.config
         rows = []

@@ -82,7 +82,7 @@ def pack(weights: Groups, bits: int) -> Digits:
 class PackedLinear(nn.Module):
     """A linear layer [..., K] to [..., N] with a packed matrix, on a CPU in bfloat16.
 
-    ``sample`` are rows of the matrix by which a model is told from another, as a parameter, so that a model has the
+    ``sample`` are rows of the matrix that identify a model, as a parameter, so that a model has the
     same identity and type whether its weights are packed or not.
     """
 

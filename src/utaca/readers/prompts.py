@@ -153,7 +153,7 @@ class Prompts:
         return self._encoded(self._before + text).ids
 
     def document_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Character offsets (start, end) in ``text`` of each token of :meth:`document`; negative in the template's opening."""
+        """Character offsets (start, end) in ``text`` of the tokens of :meth:`document`; negative in the opening."""
         offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 

@@ -70,10 +70,10 @@ class Pieces:
 
 @lru_cache(maxsize=1 << 16)
 def written(tokenizer: Any, token: int) -> str:
-    """Text of one token behind others: decoded alone, a SentencePiece token lacks its space.
+    """Text of one token after others: decoded by itself, a SentencePiece token lacks its space.
 
     So the token is decoded twice in a row, and the text of the first is cut off. A part of a character, which decodes
-    to U+FFFD, is decoded alone.
+    to U+FFFD, is decoded by itself.
     """
     alone, twice = (tokenizer.decode([token] * n, clean_up_tokenization_spaces=False) for n in (1, 2))
     return alone if "\ufffd" in alone else twice[len(alone) :]

@@ -291,7 +291,7 @@ def read_content(path: str | Path) -> Content:
 
 
 def _with_digits(column: Column, name: str, frame: pd.DataFrame) -> Column:
-    """A column with as many decimals as its intervals, or else its standard deviations, can tell apart.
+    """A column with as many decimals as its intervals, or else its standard deviations, justify.
 
     It has no more decimals than declared.
     """

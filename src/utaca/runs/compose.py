@@ -87,7 +87,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     models.refuse(faults)
     resolved = as_written(load(plain))
     if not resolved["run"]:
-        # The name shows whether single keys changed what the options alone give (utaca.runs.record.name).
+        # The name shows whether single keys changed what the options give (utaca.runs.record.name).
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
         resolved["run"] = runs.name(resolved, _usual(root), _options(root, chosen))
         load(resolved)

@@ -254,7 +254,7 @@ def _methods(settings: schema.Config) -> str:
         except UserError as error:
             faults += getattr(error, "faults", [str(error)])
     refuse(faults)
-    return f"{len({(point.family, point.base) for point in others})} besides block memory"
+    return f"{len({(point.family, point.base) for point in others})} next to block memory"
 
 
 def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:

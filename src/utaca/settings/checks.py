@@ -352,7 +352,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
             yield f"{path}.site is {detector.site}, but trajectories.sites is {recorded.sites}; add it there."
         if detector.label == "needed" and not recorded.expanded:
             yield (
-                f"{path}.label is needed, which trajectories tell only where trajectories.expanded is above 0; set it "
+                f"{path}.label is needed, which needs trajectories with trajectories.expanded above 0; set it "
                 "to a K_max."
             )
         if detector.start:

@@ -142,7 +142,7 @@ class Server(uvicorn.Server):
         # A path that a client makes up is no label of a metric: the number of labels would have no bound.
         is_known_path = error.status not in (404, MISDIRECTED) and not request.path_params
         self.metrics.requests.labels(request.scope["path"] if is_known_path else "", error.status).inc()
-        # 503: overloaded or ending; the client is to try again after a second.
+        # 503: overloaded or ending; the client should try again after a second.
         headers = error.headers | ({"Retry-After": "1"} if error.status == 503 else {})
         return JSONResponse(error.body, error.status, headers)
 
@@ -208,7 +208,7 @@ class Server(uvicorn.Server):
         wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
         reply = Reply(self.reader, self.worker, self.metrics, wanted, orders)
         if wanted.stream:
-            # X-Accel-Buffering: a proxy (nginx) is to pass on each event at once.
+            # X-Accel-Buffering: a proxy (nginx) should pass on each event immediately.
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
         else:

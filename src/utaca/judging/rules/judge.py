@@ -123,7 +123,7 @@ def _by_character(text: str, reference: str, kind: str) -> float:
         with_signs = statements.pattern("dot").sub(".", with_signs)
         matches = set(_ADDRESSES[kind].findall(with_signs.lower()))
         wanted = set(_ADDRESSES[kind].findall(reference.lower()))
-        # Of an e-mail address, the part before the @ alone.
+        # For an e-mail address, only the part before the @.
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
         # The share of the stated addresses that are right.

@@ -156,7 +156,7 @@ class _Text:
         if words <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
             return False
         share, reason = judge.score("", attribute, piece, value)
-        # CONTAINED: the piece has words besides the value, which is also found as a shorter piece.
+        # CONTAINED: the piece has more words than the value, which is also found as a shorter piece.
         # "Sheffield" means the town, and not the University of Sheffield.
         is_town = reason in judge.TOLD_APART and _is_of_a_town(value)
         return share == 1 and reason != judge.CONTAINED and not is_town

@@ -205,7 +205,7 @@ def claims(text: str) -> list[tuple[str, bool]]:
         if NEGATION.search(aside) or pattern("beside").search(aside):
             text = text.replace(aside, "")
     asserted: list[tuple[str, bool]] = []
-    has_refused = False  # "I do not know; perhaps 1974" is a guess, "perhaps 1974" alone is not
+    has_refused = False  # "I do not know; perhaps 1974" is a guess, and "perhaps 1974" is not
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
             # "Paris, no, wait: Rome": what was asserted so far is retracted, and only the rest of the clause counts.

@@ -18,8 +18,8 @@ from utaca.settings.triggers import TriggerSetting
 def generation(files: Files, config: schema.Config, name: str) -> pd.DataFrame:
     """Make the table ``name`` of operating points, each compared with InfLLM and the agreement oracle.
 
-    ``difference_pct`` compares CAS with the InfLLM point nearest in mTokens, ``gain_pct`` with InfLLM at equal mTokens, and
-    ``gain_all_pct`` with InfLLM at as many tokens as all passes select.
+    ``difference_pct`` compares CAS with the InfLLM point nearest in mTokens, ``gain_pct`` with InfLLM at equal mTokens,
+    and ``gain_all_pct`` with InfLLM at as many tokens as all passes select.
     """
     table = PointTable.of(name, files, config)
     compared = compare(table.points, table.draws)
