@@ -67,5 +67,5 @@ def test_layers_scale_with_the_reader_and_one_reading_serves_all_budgets() -> No
     assert [method.full(layers) for layers in (32, 28, 6, 3)] == [16, 14, 3, 2]
     assert method.reading == build("fastkv", {"budget": 128, "tsp_length": 256}).reading
     assert method.reading != build("fastkv", {"tsp_layer": 7}).reading
-    with pytest.raises(UserError, match="no layer of a reader with 3 lies behind the full ones"):
+    with pytest.raises(UserError, match="no layer of a reader with 3 comes after the full ones"):
         Answers(make_reader(), some_tokens(50)).answer(build("fastkv", {"tsp_layer": 29}), "what is it", 5)

@@ -183,7 +183,7 @@ def test_a_dry_run_names_what_cannot_be_made(checkout: Path, tmp_path: Path, wor
 
 # The end by a signal
 
-ENDED = "Interrupted. What is done is kept; the same command goes on."
+ENDED = "Interrupted. Finished work is kept; the same command continues."
 
 
 def ended(folder: Path, sign: str, number: int, *command: str) -> list[str]:

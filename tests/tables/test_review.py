@@ -176,7 +176,7 @@ LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Go
         (LABEL_ROW, "eve", " ", "row 2 has ' ' in column annotator"),
         (LABEL_ROW, "human", "person", "no column human; it needs split, document"),
         (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides again what row 2 decided"),
-        (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has not as many cells"),
+        (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has more or fewer cells"),
         (LABEL_ROW, "eve", '"eve', r"is not a CSV file .*; export it from the review page again"),
         (SCORE_ROW, "p1", "p9", "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),
         (SCORE_ROW, "Golf", "Polo", "has the prediction 'Golf' in this run, not 'Polo'"),

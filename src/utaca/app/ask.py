@@ -224,7 +224,7 @@ def show_json(token: Token) -> None:
 
 
 def colours(out: TextIO) -> bool:
-    """Whether to write colours: to a terminal that has them, unless the user wants none (https://no-color.org)."""
+    """Whether to write colours: to a terminal that has them, unless the user asked for none (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 

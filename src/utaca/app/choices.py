@@ -106,7 +106,7 @@ def choose(
 def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
     """The detector of a ``name`` or file for a reader, by default the one that :func:`choose` takes.
 
-    None if no name is given and no detector ships for the reader. Raises :class:`UserError` if the name is no
+    None if no name is given and no detector ships for the reader. Raises :class:`UserError` if the name is not a
     detector's, or if the detector does not suit the reader.
     """
     name = name or _preferred(reader)

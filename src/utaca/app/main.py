@@ -70,7 +70,7 @@ class Command(TyperCommand):
         return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the lists of arguments and options, without the Python types that Typer puts behind arguments."""
+        """Write the lists of arguments and options, without the Python types that Typer puts after arguments."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)

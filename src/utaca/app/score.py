@@ -33,7 +33,7 @@ _PATH = re.compile(r"\S+\.\w{1,5}")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user wants: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
+    """What a user asks for: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
 
     Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. Documents that were
     read are kept in the folder ``cache``, at most ``cache_size`` bytes; None: they are not kept.

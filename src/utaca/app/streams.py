@@ -28,7 +28,7 @@ def guard() -> None:
 
 
 def end() -> None:
-    """Write what is left to standard output. Raises :class:`UserError` if that fails, but for a broken pipe."""
+    """Write what is left to standard output. Raises :class:`UserError` if that fails, except for a broken pipe."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -39,7 +39,7 @@ def biographies(path: str | Path) -> list[Biography]:
         row = checked(Biography, record, where, REMEDY)
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
-                raise UserError(f"{where} has the value {fact['value']!r}, which its text has not; {REMEDY}")
+                raise UserError(f"{where} has the value {fact['value']!r}, which its text does not have; {REMEDY}")
         attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:

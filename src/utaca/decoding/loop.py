@@ -2,7 +2,7 @@
 
 To follow one token, read :func:`_decode`, which is the algorithm, then :mod:`utaca.memory.passes` (retrieval),
 :mod:`utaca.memory.attention`, :mod:`utaca.detection.token_reader` (signals, verdict) and
-:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once these steps have run, so that the
+:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and continues once these steps have run, so that the
 answers of a :class:`Batch` share the model's passes.
 """
 
@@ -193,7 +193,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     budgets = decoding.budgets
     prompt = _prompt(decoding)
     state, pieces, tokens = decoding.reading.begin(prompt, decoding.max_new_tokens, max(budgets), token_reader.captures)
-    # The question is read first, but for ``tokens`` at its end, which the first step of decoding passes.
+    # The question is read first, except ``tokens`` at its end, which the first step of decoding passes.
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield [step]
@@ -263,7 +263,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
 
 
 def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> Guesser | CompactPasses | None:
-    """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text behind the document."""
+    """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text after the document."""
     if not decoding.drafts:
         return None
     if isinstance(decoding.sampling, Given):
@@ -287,7 +287,7 @@ def _second_budget(decoding: Decoding, k: int, k_max: int) -> int:
 
 
 def _upcoming(decoding: Decoding, number: int, k: int, token: Token | None) -> Iterator[tuple[int, int]]:
-    """Budget and second budget of each token behind token ``number`` of budget ``k``, as long as none is rolled back.
+    """Budget and second budget of each token after token ``number`` of budget ``k``, as long as none is rolled back.
 
     A policy that looks at tokens is asked about the last ``token`` that there is; rows under other budgets than it then
     gives are decoded again. Before the first token there is none to ask about.

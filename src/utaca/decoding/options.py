@@ -120,7 +120,7 @@ class Decoding:
       policy expands to (K_max unless it says otherwise), and accepted; the next token starts from this budget. After
       any other token, the policy sets the next budget. The paper's trigger is :class:`utaca.Detected`.
     * ``max_new_tokens``: most tokens of the answer, the end token included.
-    * ``most_sentences``: sentences after which the answer ends, although the model goes on; 0: any number. The token
+    * ``most_sentences``: sentences after which the answer ends, although the model continues; 0: any number. The token
       that begins a further sentence is not part of the answer.
     * ``sampling``: how tokens are chosen, drawn as by :class:`Sampling` or by a
       :class:`utaca.decoding.choosing.Choosing` of your own; None: greedily.

@@ -31,7 +31,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class _Counted(Policy):
-    """A policy with a number of blocks, ``n``; raises :class:`UserError` if that is no whole number."""
+    """A policy with a number of blocks, ``n``; raises :class:`UserError` if that is not a whole number."""
 
     n: int
 

@@ -74,7 +74,7 @@ Entry = TypeVar("Entry", Correction, HumanScore)
 
 
 def columns(kind: type[Entry]) -> list[str]:
-    """The columns of a sheet whose entries are of this ``kind``: the fields of the class but for ``where``."""
+    """The columns of a sheet whose entries are of this ``kind``: the fields of the class except ``where``."""
     return [field.name for field in fields(kind) if field.name != "where"]
 
 
@@ -103,7 +103,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
 def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rows of a CSV file: where each is, for messages, and its cells in the ``wanted`` columns.
 
-    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is no CSV.
+    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is not CSV.
     """
     with opened(path, "export it from the review page again, or move it away", newline="") as file:
         reader = csv.DictReader(file, strict=True)
@@ -119,7 +119,7 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, st
             where = f"{path}, row {number}"
             # DictReader puts surplus cells under the key None, and None for cells that are missing.
             if None in row or None in row.values():
-                raise UserError(f"{where} has not as many cells as the header; correct it, or export the sheet again")
+                raise UserError(f"{where} has more or fewer cells than the header; correct it, or export the sheet again")
             # The page puts an apostrophe before text that begins with one, or that looks like a formula.
             yield where, {name: row[name].removeprefix("'") for name in wanted}
 

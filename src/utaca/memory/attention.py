@@ -24,7 +24,7 @@ of operations decides the cost."""
 _TOGETHER = 1 << 26
 """Most logits to materialise at once if every token represents its block."""
 _PAD = 8
-"""Fused kernels on a GPU want the width of a head to be a multiple of this."""
+"""Fused kernels on a GPU need the width of a head to be a multiple of this."""
 
 
 class Segment(NamedTuple):

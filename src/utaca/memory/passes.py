@@ -1,4 +1,4 @@
-"""Passes of the model behind branches: the steps that a pass runs, and what it computed for each of them.
+"""Passes of the model after branches: the steps that a pass runs, and what it computed for each of them.
 
 Steps of several answers share a pass. Within it, rows that see the same keys attend together (:class:`RowGroup`).
 """
@@ -178,7 +178,7 @@ def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
     # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
     for step in sorted(dict.fromkeys(steps), key=lambda step: step.k):
         branch = step.state
-        # Single tokens behind one document attend together, whatever their branches hold, as long as the document holds
+        # Single tokens after one document attend together, whatever their branches hold, as long as the document holds
         # all their far blocks whole. Other steps do if the same tokens are committed before them.
         n_in_document = max(0, branch.n_whole)  # n_whole is below 0 if the document ends within the initial tokens
         key: Hashable = branch.state_id

@@ -37,7 +37,7 @@ _BUFFER = "inv_freq"
 
 
 def check_settings(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` if torch sees no GPU, but the settings want one.
+    """Raise :class:`UserError` if torch sees no GPU, but the settings need one.
 
     They do if the device is ``cuda``, if it is ``auto`` in a Slurm GPU job, and if ``graphs`` asks for recorded steps.
     """
@@ -243,7 +243,7 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
 
 
 def _check_rotation(where: str, model: PreTrainedModel) -> None:
-    """Raise :class:`UserError` if a model's rotary embedding is no rotation of heads by finite angles.
+    """Raise :class:`UserError` if a model's rotary embedding is not a rotation of heads by finite angles.
 
     transformers itself would fail only at the first pass, or would compute numbers that are not finite.
     """
@@ -308,7 +308,7 @@ def check_names(
     """Raise :class:`UserError` if any weights are missing, unexpected, or of another shape than the model's."""
     faults = [f"lacks {len(missing)} of the model's weights ({files.first_few(sorted(missing))})"] if missing else []
     if unexpected:
-        faults.append(f"holds {len(unexpected)} that the model has not ({files.first_few(sorted(unexpected))})")
+        faults.append(f"holds {len(unexpected)} that the model lacks ({files.first_few(sorted(unexpected))})")
     if mismatched:
         sizes = [f"{name} is {shapes}" for name, shapes in sorted(mismatched.items())]
         faults.append(f"holds {len(sizes)} of other sizes than config.json says ({files.first_few(sizes)})")

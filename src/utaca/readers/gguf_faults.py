@@ -74,7 +74,7 @@ _IDS = ("bos_token_id", "eos_token_id", "eot_token_id", "unknown_token_id", "pad
 
 
 def first_bytes(path: str | Path, count: int) -> bytes:
-    """The first bytes of a file; none if it is no regular file that this user may read."""
+    """The first bytes of a file; none if it is not a regular file that this user may read."""
     if not os.path.isfile(path):
         return b""
     try:
@@ -129,13 +129,13 @@ def _kinds_in(content: mmap.mmap) -> frozenset[int]:
     place = 8
 
     def read(form: str) -> int:
-        """Read a number of a format of :mod:`struct` at ``place``, and go on behind it."""
+        """Read a number of a format of :mod:`struct` at ``place``, and continue after it."""
         nonlocal place
         place += struct.calcsize(form)
         return struct.unpack_from(form, content, place - struct.calcsize(form))[0]
 
     def skip(kind: int) -> None:
-        """Go on behind a value of the type of this number."""
+        """Continue after a value of the type of this number."""
         nonlocal place
         if kind == _STRING:
             length = read("<Q")
@@ -192,7 +192,8 @@ def part_of(path: Path) -> tuple[int, int] | None:
 
 
 def _opened(path: Path) -> GGUFReader:
-    """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
+    """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is not a GGUF file that can be
+    read."""
     first = first_bytes(path, 8)
     if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")

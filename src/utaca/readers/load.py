@@ -339,7 +339,7 @@ def load(settings: ReaderSettings) -> Reader:
 def _read(
     settings: ReaderSettings, config: PretrainedConfig
 ) -> tuple[PreTrainedModel, Collection[str], Collection[str]]:
-    """Read the weights; also returns the names of those that are missing and of those that the model has not."""
+    """Read the weights; also returns the names of those that are missing and of those that the model lacks."""
     if settings.weights == "packed":
         (file,) = files.weights(settings)
         return packed.load(file, config)

@@ -384,7 +384,7 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
 def load(file: Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str], set[str]]:
     """The model of a ``config`` with the weights of a ``file``, which stay mapped from the disk.
 
-    Also returns the names of weights that the file lacks and of those that the model has not.
+    Also returns the names of weights that the file lacks and of those that the model lacks.
     """
     stored = load_file(file)
     with torch.device("meta"):

@@ -83,7 +83,7 @@ def _rendered(
 def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
     """Text that the chat template writes after an assistant's message.
 
-    Some templates refuse to end with such a message; a user's message then follows, and the text goes on with it.
+    Some templates refuse to end with such a message; a user's message then follows, and the text continues with it.
     """
     answer = "<<answer>>"
     try:

@@ -41,7 +41,7 @@ class Pieces:
     """The pieces of text that tokens add to an answer, one after the other.
 
     A character of several tokens, and a space in its first token, belong to the token that completes the character.
-    Each piece is decoded behind the piece before it, because a tokenizer may write a token otherwise at the start of a
+    Each piece is decoded after the piece before it, because a tokenizer may write a token otherwise at the start of a
     text; earlier tokens cannot matter, so that a long answer costs no more than a short one.
     """
 

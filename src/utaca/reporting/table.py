@@ -403,7 +403,7 @@ def whole_text(path: str | Path, end: str = "\n") -> str:
     """
     with reading(path, "table or figure"):
         text = Path(path).read_text(encoding="utf-8")
-        # White space behind the end is no fault; but `end` itself may be white space, which rstrip takes off.
+        # White space after the end is not an error; but `end` itself may be white space, which rstrip takes off.
         if not text.endswith(end) and not text.rstrip().endswith(end):
             raise ValueError(f"it does not end in {end!r}")
     return text

@@ -39,7 +39,7 @@ def check(path: str | Path) -> None:
     try:
         content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError):
-        # It is no JSON, and so is taken for YAML, whatever the end of its name.
+        # It is not JSON, and so it is read as YAML, whatever the end of its name.
         _check_yaml(text, path)
     else:
         if not isinstance(content, dict):
@@ -57,7 +57,7 @@ def _object(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any
 
 
 def _no_keys(path: str | Path) -> UserError:
-    """The error of a file that is no mapping."""
+    """The error of a file that is not a mapping."""
     return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
 
 
@@ -164,7 +164,7 @@ def check_words(words: Sequence[str]) -> None:
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (option, value) for every value of an option on a command line.
 
-    An option takes all words up to the next one, but for the working directory, which is one word.
+    An option takes all words up to the next one, except the working directory, which is one word.
     """
     option = ""
     for word in words:

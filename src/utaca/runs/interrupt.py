@@ -1,4 +1,4 @@
-"""End a workflow on Ctrl-C without tracebacks, and with a last line that says how to go on."""
+"""End a workflow on Ctrl-C without tracebacks, and with a last line that says how to continue."""
 
 import atexit
 import signal
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import psutil
 
-INTERRUPTED = "Interrupted. What is done is kept; the same command goes on."
+INTERRUPTED = "Interrupted. Finished work is kept; the same command continues."
 DEAF = "set -euo pipefail; trap '' INT;"
 """Shell prefix of jobs: they ignore Ctrl-C themselves, whatever they import just then; their parent ends them."""
 _received: list[int] = []

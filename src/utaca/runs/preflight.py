@@ -163,7 +163,7 @@ def _roles_by_endpoint(settings: schema.Config, roles: Sequence[str]) -> dict[st
 
 
 def _people(size: schema.SplitSettings) -> str:
-    """Check that the file of handwritten biographies (``size.people``) holds as many as the split wants."""
+    """Check that the file of handwritten biographies (``size.people``) holds as many as the split needs."""
     from utaca.biographies.handwritten import handwritten
 
     return f"{len(list(handwritten(size.people, size.biographies)))} biographies of {size.people}"

@@ -29,7 +29,7 @@ def as_number(value: Any) -> Any:
     Raises :class:`ValueError` for booleans, which Python takes for numbers.
     """
     if isinstance(value, bool):
-        raise ValueError("true and false are no numbers")
+        raise ValueError("true and false are not numbers")
     return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
@@ -157,7 +157,7 @@ def join(where: str, name: str) -> str:
 
 
 def refuse_misread(config: Mapping[str, Any]) -> None:
-    """Raise :class:`Faults` for every key that is no text, and for every text that no file can hold.
+    """Raise :class:`Faults` for every key that is not a text, and for every text that no file can hold.
 
     YAML may parse a key as a number or a date. A text may have half of a surrogate pair, which JSON allows and UTF-8
     does not.

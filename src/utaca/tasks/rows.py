@@ -89,7 +89,8 @@ class Rows(Task):
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
         """A row as a prompt of at most ``length`` tokens, or of any length if that is 0."""
-        # The empty line between context and question is no part of either: a prompt has it between text and question.
+        # The empty line between context and question is not a part of either: a prompt has it between text and
+        # question.
         before_context, after_context = self.template.split("{context}" + SEPARATOR)
         question = after_context.replace("{input}", row.input)
         shortened = cut(prompts, before_context + row.context, question, length)
@@ -105,9 +106,9 @@ SHIPPED: dict[str, type[Rows]] = {
 
 
 def check_count(path: Path, present: int, what: str, wanted: int) -> None:
-    """Raise :class:`UserError` if a file has fewer rows than a set wants; ``what`` is the message's word for rows.
+    """Raise :class:`UserError` if a file has fewer rows than a set needs; ``what`` is the message's word for rows.
 
-    ``present`` rows are in the file at ``path``; ``wanted`` is 0 if the set wants all.
+    ``present`` rows are in the file at ``path``; ``wanted`` is 0 if the set needs all.
     """
     if present < wanted:
         raise UserError(

@@ -139,7 +139,7 @@ class Server(uvicorn.Server):
             error = Fault(sentence, error.status_code, headers=error.headers)
         elif not isinstance(error, Fault):
             error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
-        # A path that a client makes up is no label of a metric: the number of labels would have no bound.
+        # A path that a client makes up is not a label of a metric: the number of labels would have no bound.
         is_known_path = error.status not in (404, MISDIRECTED) and not request.path_params
         self.metrics.requests.labels(request.scope["path"] if is_known_path else "", error.status).inc()
         # 503: overloaded or ending; the client should try again after a second.

@@ -151,7 +151,7 @@ class Worker(threading.Thread):
         return [*self._waiting, *self._being_read, *self._answering]
 
     def _turn(self) -> None:
-        """Take one turn: receive jobs, end those that must not go on, read a chunk, decode a step of all answers."""
+        """Take one turn: receive jobs, end those that must not continue, read a chunk, decode a step of all answers."""
         self._receive()
         is_closed = self._deadline is not None
         is_late = is_closed and time.monotonic() > self._deadline

@@ -47,7 +47,7 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     rows = [row for row in candidates if row["text"]]
     if not rows:
         raise UserError(
-            f"{key} {path} has no usable text, that is no paragraph of {MINIMUM_CHARACTERS} characters or more; "
+            f"{key} {path} has no usable text, that is, no paragraph of {MINIMUM_CHARACTERS} characters or more; "
             "paragraphs are separated by blank lines"
         )
     n_short = len(candidates) - len(rows)
@@ -79,7 +79,7 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, str]]:
-    """The known fields of each row of a Parquet file; raises :class:`UserError` if it is no such file."""
+    """The known fields of each row of a Parquet file; raises :class:`UserError` if it is not such a file."""
     try:
         names = pq.read_schema(path).names
         missing = [name for name in _NEEDED if name not in names]

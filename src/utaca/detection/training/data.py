@@ -246,7 +246,7 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
     longest = max(first.position.shape[1], second.position.shape[1])
 
     def position_in_result(part: Sequences, n_before: int) -> torch.Tensor:
-        """``position`` of a set [N, longest], for its tokens behind ``n_before`` others."""
+        """``position`` of a set [N, longest], for its tokens after ``n_before`` others."""
         position = torch.where(part.position < part.n_tokens, part.position + n_before, n_tokens)
         return functional.pad(position, (0, longest - position.shape[1]), value=n_tokens)
 

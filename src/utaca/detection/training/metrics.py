@@ -109,7 +109,7 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
     if len(value) == 1:
         raise UserError("a score is the same for all validation tokens, so no threshold splits them; check the reader")
     # Youden's J (recall of N minus false alarm rate) times both class counts: integers, so that ties are exact. The
-    # last score is no candidate, since no distinct score lies below it.
+    # last score is not a candidate, because no distinct score is below it.
     gain = (hits * n_correct - false_alarms * n_uncertain)[:-1]
     # Scores descend, so the last of the best has the smallest threshold.
     best = len(gain) - 1 - int(gain[::-1].argmax())

@@ -129,7 +129,7 @@ def expansions(files: Files, config: schema.Config) -> pd.DataFrame:
 
 
 def _pooled(labels: Sequence[str], config: schema.Config) -> list[tuple[PointResult, list[str]]]:
-    """The adaptive points behind ``labels``, without results, each with its labels, one for each seed."""
+    """The adaptive points with ``labels``, without results, each with its labels, one for each seed."""
     by_identity: dict[Identity, list[str]] = {}
     for label in labels:
         point = of_config(config.operating[label], config)

@@ -93,7 +93,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     # Before the rows are sorted: the sentence takes the first of each kind.
     lead = _lead(rows, groups, controlled, n_documents) if curve else _no_verdict("InfLLM")
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
-    # Rows have further keys for the sentence (group, is_default, meets), which are no columns of the table.
+    # Rows have further keys for the sentence (group, is_default, meets), which are not columns of the table.
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return framed(frame, n_documents, lead=lead, failed=sum(point.n_failed for point in points))
 
@@ -292,7 +292,7 @@ class _Comparison:
         return "exploratory"
 
     def _claim(self, comparison: schema.Comparison) -> Claim:
-        """The claim on a comparison of the plan: secondary, but for the first one of a plan that has a primary."""
+        """The claim on a comparison of the plan: secondary, except the first one of a plan that has a primary."""
         plan = self.config.plan
         return "primary" if plan.primary and comparison == plan.comparisons[0] else "secondary"
 
