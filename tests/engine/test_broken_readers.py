@@ -299,7 +299,7 @@ def test_keys_that_a_model_computes_by_are_taken(folder: Path, keys: dict[str, A
 
 
 def test_a_path_that_is_no_folder_of_a_model(folder: Path) -> None:
-    assert "is a file; set reader.path to the folder that it lies in" in refusal(folder / WEIGHTS)
+    assert "is a file; set reader.path to its folder" in refusal(folder / WEIGHTS)
     # The system refuses to look at such a name, as at a path in another user's folder.
     assert "is neither a folder nor a file that this user may read" in refusal(folder / ("x" * 300))
     assert "is not here; set reader.path" in refusal(folder / ("x" * 300 + ".gguf"))

@@ -74,7 +74,7 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     assert all(found.now for found in done)
     assert [call.path for call in serve.calls] == ["/data.zip"]
     assert lost.fault == (
-        f"{source.address} is incomplete or lacks data/gone.jsonl; bring it by hand: its member data/gone.jsonl must "
+        f"{source.address} is incomplete or lacks data/gone.jsonl; put it there by hand: its member data/gone.jsonl must "
         f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
     )
     assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
@@ -92,7 +92,7 @@ def test_another_layout_and_number_of_rows_are_not_let_in(tmp_path: Path, serve:
     file = Official(task, Source(serve("/x", body)))
     fault = fetched(file, tmp_path).fault
     assert fault.startswith(said.format(address=file.source.address)), fault
-    assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
+    assert fault.endswith(f"; put it there by hand: the file must be at {file.path(tmp_path)}")
     assert ".fetched-" not in fault
     changed = replace(file, source=replace(file.source, sha256="0" * 64))
     assert "/x has SHA-256 " in (fault := fetched(changed, tmp_path).fault)
@@ -189,7 +189,7 @@ def test_the_command_says_a_line_a_file(tmp_path: Path, serve: Any, monkeypatch:
     path = tmp_path / "InfiniteBench" / "longbook_qa_eng.jsonl"
     assert done.stdout == f"{path}: fetched and checked; 3 rows, SHA-256 {sha256(path)}\n"
     assert done.stderr == (
-        f"Error: {lost} cannot be fetched (HTTP Error 404: Not Found); bring it by hand: the file must lie at "
+        f"Error: {lost} cannot be fetched (HTTP Error 404: Not Found); put it there by hand: the file must be at "
         f"{tmp_path}/LongBench/narrativeqa.jsonl.\n"
     )
     assert path.stat().st_mode & 0o044 == Path(__file__).stat().st_mode & 0o044, "others may read it"

@@ -31,7 +31,7 @@ from utaca.settings.triggers import parse as parse_trigger
 PREFERRED = ("needed_chained", "utaca", "needed")
 """Names of shipped detectors; the first of them that ships for a reader is the reader's default trigger."""
 DRAFTS = 7
-"""Most tokens that are guessed at once by default."""
+"""Default number of tokens to guess together."""
 NEVER = TriggerSetting("never", None)
 
 

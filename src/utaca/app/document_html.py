@@ -17,7 +17,7 @@ import tinycss2
 import webencodings
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-# Never text of the page: what it is made from, and the parts of drawings that are not drawn where they stand.
+# Never text of the page: what it is made from, and the parts of drawings that are not drawn in place.
 _NO_TEXT = re.compile(
     "head|title|script|style|template|base|link|meta|param|source|track|area|datalist|desc|defs|metadata|symbol|"
     "marker|clippath|mask|pattern|filter|lineargradient|radialgradient|annotation|annotation-xml"

@@ -42,7 +42,7 @@ FIRST_ACCURACY = 0.6
 
 
 class PromptLookup:
-    """Guesses of an answer's next tokens, looked up in document, question and answer; at most ``most`` at once.
+    """Guesses of an answer's next tokens, looked up in document, question and answer; at most ``most`` together.
 
     How many are worth verifying follows from how often guesses were right, and from how many answers share the passes:
     after many wrong guesses, none is. They are compared with the answer all the same, so that guessing starts again
@@ -103,7 +103,7 @@ class PromptLookup:
     def _following(tokens: np.ndarray, count: int) -> list[int]:
         """The ``count`` tokens after the place where most of the last tokens occurred before; of several, the last.
 
-        Fewer where the text ends, and none if the last token did not occur before.
+        Fewer at the end of the text, and none if the last token did not occur before.
         """
         if not count:
             return []
@@ -124,7 +124,7 @@ class PromptLookup:
 
 
 class GivenAnswer:
-    """Guesses of the next tokens of an answer that is given, at most ``most`` at once."""
+    """Guesses of the next tokens of an answer that is given, at most ``most`` together."""
 
     def __init__(self, tokens: list[int], most: int) -> None:
         """``tokens`` are the ids of the whole answer."""
@@ -196,7 +196,7 @@ class Row:
 class Drafts:
     """The rows of an answer's passes: a first one that is wanted, and those of guesses after it.
 
-    ``guesser`` is None where nothing is guessed; each pass then has one row.
+    ``guesser`` is None if nothing is guessed; each pass then has one row.
     """
 
     def __init__(self, state: State, generation: Generation, guesser: Guesser | CompactPasses | None) -> None:

@@ -127,8 +127,9 @@ class Decoding:
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
     * ``measured``: names of further signals to measure for every token; True: all signals.
-    * ``drafts``: most tokens that are guessed at once and verified in one pass (:mod:`utaca.decoding.drafts`); 0: none.
-      The answer stays the same, up to rounding. For documents in block memory only.
+    * ``drafts``: largest number of tokens that are guessed together and checked in one pass
+      (:mod:`utaca.decoding.drafts`); 0: none. The answer stays the same, up to rounding. Only for documents in block
+      memory.
     * ``draft_budget``: with a fixed budget, who guesses: 0 looks the tokens up in document, question and answer; N lets
       the model decode them under N blocks, so that every token is tried under N blocks and verified under ``budget``.
     * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.

@@ -302,7 +302,7 @@ def _check_local(path: Path) -> None:
     mount = max(reversed(mounts), key=lambda mount: len(Path(mount.mountpoint).parts), default=None)
     if mount and _NETWORK.fullmatch(mount.fstype):
         raise UserError(
-            f"{path} lies on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), on which SQLite "
+            f"{path} is on a network file system ({mount.fstype}, mounted at {mount.mountpoint}), on which SQLite "
             f"loses answers; set answers to a file on a local disk, or to a PostgreSQL database, {DATABASE}"
         )
 

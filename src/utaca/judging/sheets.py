@@ -119,7 +119,9 @@ def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, st
             where = f"{path}, row {number}"
             # DictReader puts surplus cells under the key None, and None for cells that are missing.
             if None in row or None in row.values():
-                raise UserError(f"{where} has more or fewer cells than the header; correct it, or export the sheet again")
+                raise UserError(
+                    f"{where} has more or fewer cells than the header; correct it, or export the sheet again"
+                )
             # The page puts an apostrophe before text that begins with one, or that looks like a formula.
             yield where, {name: row[name].removeprefix("'") for name in wanted}
 
@@ -152,7 +154,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
 
 def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """Replace a split's ``labels`` (schema "labels") where a person's label on the sheet differs; returns a new table.
+    """Replace a split's ``labels`` (schema "labels") if a person's label on the sheet differs; returns a new table.
 
     A changed token has the source "person" and a reason that names the annotator and the previous label. Raises
     :class:`UserError` as :func:`matched` does.

@@ -168,7 +168,7 @@ class Branch:
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
         """Unrotated keys and values [2, G, k * block_size, D] of blocks ``ids`` [k], all among the first ``n_far``.
 
-        They come from the document, or from the tail where the document does not hold a block whole.
+        They come from the document, or from the tail if the document does not hold a whole block.
         """
         store = self.memory.stores[layer]
         n_whole = self.n_whole

@@ -47,7 +47,7 @@ class SavedDocuments:
     Files are written whole or not at all. The folder takes at most ``room`` bytes. A document that has no room is not
     saved or, with ``evict``, takes the place of those that were not used for longest. A document whose file is damaged
     is read again. ``private``: other users of the machine may not read the files. ``tell`` is called with a sentence
-    where a document is not saved, or its file is damaged.
+    if a document is not saved, or its file is damaged.
     """
 
     def __init__(

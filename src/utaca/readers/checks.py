@@ -194,7 +194,7 @@ def check_borrowed(model: PreTrainedModel) -> None:
         raise UserError(f"{where} has weights of {' and '.join(types)}; load it in float32 or bfloat16")
     devices = sorted({str(weight.device) for weight in weights})
     if len(devices) > 1 or devices[0] == "meta":
-        raise UserError(f"{where} lies on {' and '.join(devices)}; load it onto one device, a CPU or a GPU")
+        raise UserError(f"{where} is on {' and '.join(devices)}; load it onto one device, a CPU or a GPU")
     _check_attention(where, config)
     _check_rotation(where, model)
 

@@ -229,7 +229,7 @@ def form_of(path: Path) -> str:
     if gguf.is_old(path):
         return "is of a format before GGUF; convert its model with a current llama.cpp"
     if (path.parent / "config.json").is_file():
-        return f"is a file; set reader.path to the folder that it lies in, {path.parent}"
+        return f"is a file; set reader.path to its folder, {path.parent}"
     if path.suffix.lower() in (".bin", ".pt", ".pth", ".ckpt"):
         return "is a file of pickled weights, which is not read; set reader.path to a folder of .safetensors files"
     return "is a file; set reader.path to a folder with config.json, tokenizer and .safetensors, or to a GGUF file"

@@ -68,7 +68,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Keys that transformers passes over, with the values at which they change nothing."""
 _WITHOUT_SCALING = ("rope.scaling.original_context_length", "rope.scaling.finetuned")
-"""Keys that change nothing where the rotary embedding is not scaled."""
+"""Keys that change nothing if the rotary embedding is not scaled."""
 
 _IDS = ("bos_token_id", "eos_token_id", "eot_token_id", "unknown_token_id", "padding_token_id")
 
@@ -321,7 +321,7 @@ def _tensor_faults(file: GGUFReader, kind: str, values: Mapping[str, Any]) -> It
 
 
 _OUTPUT = "output.weight"
-"""A tensor that is missing where the output matrix is the embedding."""
+"""A tensor that is missing if the output matrix is the embedding."""
 
 
 ROPE = "rope_freqs.weight"

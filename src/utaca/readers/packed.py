@@ -37,7 +37,7 @@ _CENTRE = {1: 8, 2: 8 * 16 + 8}
 _SHIFT = {4: 0, 5: 120, 6: 104, 8: 0}
 """What is added to codes, by their bits: the middle of five and six bits then is the code that is taken for zero."""
 _TILES = 16
-"""Tiles of a matrix whose digits are taken apart at once, which then stay in the processor's cache."""
+"""Tiles of a matrix whose digits are taken apart together, so that they stay in the processor's cache."""
 _PART = 4096
 """Rows of a matrix whose exact values are computed at once."""
 _CANDIDATES = 64

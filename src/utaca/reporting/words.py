@@ -16,7 +16,7 @@ def corpus_in_words(config: schema.Config) -> str:
 
 
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
-    """The name of an endpoint with its model, or with a note that built-in rules stand in for a model."""
+    """The name of an endpoint with its model, or with a note that built-in rules replace a model."""
     if endpoint.kind == "reference":
         return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
     return f"{endpoint.name} ({endpoint.model})"
@@ -35,9 +35,7 @@ def what_is_synthetic(config: schema.Config) -> str:
     roles = ("labeller", "judge") if people_file else ("writer", "labeller", "judge")
     rules = [role for role in roles if getattr(config, role).kind == "reference"]
     if rules:
-        sentences.append(
-            f"The built-in reference endpoint (rules, no language model) stands in as {' and '.join(rules)}."
-        )
+        sentences.append(f"The built-in reference endpoint (rules, no language model) is {' and '.join(rules)}.")
     if config.reader.path.rstrip("/").endswith("data/readers/tiny"):
         sentences.append("The reader is a small model that ships with the project, trained on this task.")
     sentences.append("The paper's figures are shown for reference; they come from its own models and data.")
@@ -47,7 +45,7 @@ def what_is_synthetic(config: schema.Config) -> str:
 
 
 def tasks_in_words(config: schema.Config) -> str:
-    """A warning where a run asks the questions of tasks that ship with the project; "" for other questions."""
+    """A warning if a run asks the small questions that ship with the project; "" for other questions."""
     if config.tasks.path.rstrip("/").endswith("data/tasks"):
         return "The questions are a few that the project wrote to try its code: no score means anything."
     return ""

@@ -1,4 +1,4 @@
-"""Make typed settings from plain dicts; all faults are reported at once, with one sentence for each."""
+"""Make typed settings from plain dicts; all faults are reported together, with one sentence for each."""
 
 import difflib
 import json

@@ -67,7 +67,7 @@ class Official:
             if not self.task().is_official({name: path}):
                 raise UserError(f"{path} does not have the {self.task.rows:,} rows of the official file")
         except UserError as error:
-            # A file just downloaded lies at a scratch path, which says nothing to people.
+            # A file just downloaded is at a scratch path, which means nothing to the user.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
 
 
@@ -179,7 +179,7 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
     for file in files:
         path = file.path(folder)
         part = f"its member {file.member}" if file.member else "the file"
-        by_hand = f"bring it by hand: {part} must lie at {path}"
+        by_hand = f"put it there by hand: {part} must be at {path}"
         try:
             if fault:
                 raise UserError(fault)

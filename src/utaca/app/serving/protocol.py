@@ -416,7 +416,7 @@ def _room_for_answer(reader: Reader, n_question: int, n_answer: int) -> int:
         raise Fault(
             f"a question of {n_question} tokens and an answer of {n_answer} are beyond the {reader.positions} "
             f"positions of reader {reader.settings.name}; lower max_tokens, or put a blank line before the question: "
-            "what stands before it is read as a document",
+            "the text before it is read as a document",
             code="context_length_exceeded",
         )
     return room

@@ -272,7 +272,7 @@ def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """The labeller's labels [n] int64 of the tokens of ``keyed`` (:func:`_sorted`), -1 where it failed.
+    """The labeller's labels [n] int64 of the tokens of ``keyed`` (:func:`_sorted`), -1 if it failed.
 
     The second result [n] bool says whether each token belongs to a value. Raises :class:`UserError` if ``labels`` are
     None, or not of exactly these tokens.
