@@ -74,8 +74,8 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     assert all(found.now for found in done)
     assert [call.path for call in serve.calls] == ["/data.zip"]
     assert lost.fault == (
-        f"{source.address} is incomplete or lacks data/gone.jsonl; put it there by hand: its member data/gone.jsonl must "
-        f"lie at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
+        f"{source.address} is incomplete or lacks data/gone.jsonl; put it there by hand: its member data/gone.jsonl "
+        f"must be at {tmp_path}/data/InfiniteBench/longbook_qa_eng.jsonl"
     )
     assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
 
