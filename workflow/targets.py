@@ -65,7 +65,7 @@ class Targets:
         if name not in ENTRIES:
             near = difflib.get_close_matches(name, ENTRIES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"tables are {', '.join(sorted(ENTRIES))}."
-            raise UserError(f"{target} is no table of this project; {hint}")
+            raise UserError(f"{target} is not a table of this project; {hint}")
         if name not in self.reporting.tables:
             when = WHEN[ENTRIES[name].when]
             option = self.reporting.option(name)
