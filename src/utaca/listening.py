@@ -31,7 +31,9 @@ def bound(host: str, port: int) -> list[socket.socket]:
     """
     if not host.strip():
         # The system takes an empty name for every address, which would open the server to all.
-        raise UserError("--host is empty; name an address, as 127.0.0.1, or 0.0.0.0 for every address of this machine")
+        raise UserError(
+            "--host is empty; name an address such as 127.0.0.1, or 0.0.0.0 for every address of this machine"
+        )
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:

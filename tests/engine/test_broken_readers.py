@@ -309,7 +309,7 @@ def test_a_file_that_may_not_be_read_is_one_sentence(folder: Path, monkeypatch: 
     cut(CONFIG)(folder)
     drop(TEMPLATE)(folder)
     monkeypatch.setattr("utaca.readers.files._is_pointer", Mock(side_effect=PermissionError))
-    assert refusal(folder) == f"{folder / CONFIG} may not be read by this user; change its permissions"
+    assert refusal(folder) == f"{folder / CONFIG} cannot be read by this user; change its permissions"
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.0])

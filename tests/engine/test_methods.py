@@ -130,7 +130,7 @@ def test_a_lack_of_memory_is_an_answer_and_a_sentence(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(full), "state", fail)
     answer = Answers(make_reader(), some_tokens(20)).answer(full, QUESTION, 5)
     assert answer.generation == Generation(1, finish="memory")
-    sentence = "2 answers do not fit into memory side by side; set generation.together=false"
+    sentence = "2 answers do not fit into memory together; set generation.together=false"
     with pytest.raises(UserError, match=sentence), side_by_side_room(2):
         fail()
     error = RuntimeError("other")

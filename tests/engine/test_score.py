@@ -138,7 +138,7 @@ def test_a_method_without_chains_scores_a_token_a_pass() -> None:
         ("b", {"rows": 0}, "rows must be at least 1"),
         ("b", {"budget": 0}, "must be at least 1"),
         ("b", {"policy": utaca.Sub(2)}, "both a policy and a trigger"),
-        ("b", {"policy": utaca.Sub(2), "trigger": utaca.Agreement()}, "take another trigger"),
+        ("b", {"policy": utaca.Sub(2), "trigger": utaca.Agreement()}, "use another trigger"),
         ("b", {"detector": "both", "trigger": utaca.Every(2)}, "not both"),
         ("b", {"detector": "no detector"}, "Detected needs a utaca.Detector"),
     ],

@@ -506,7 +506,7 @@ def test_no_visible_card_is_refused(gpu: ModuleType, card: pytest.MonkeyPatch) -
 
 def test_a_card_without_bfloat16_is_refused(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:
     card.setattr(torch.cuda, "get_device_capability", lambda device=None: (7, 5))
-    assert "needs a GPU from Ampere on, which has bfloat16" in refusal(gpu)
+    assert "needs a GPU of the Ampere generation or later, which has bfloat16" in refusal(gpu)
 
 
 def test_too_little_memory_is_refused_only_for_parts_that_need_it(gpu: ModuleType, card: pytest.MonkeyPatch) -> None:

@@ -256,13 +256,13 @@ def test_tokens_are_shaded_where_the_terminal_can(tiny: Reader, memory: Any, mon
         ("a.pdf", pdf(""), "if it is a scan, run OCR on it first"),
         ("a.pdf", b"%PDF-1.4 nothing", "is a PDF that cannot be read"),
         ("a.pdf", locked(), "is locked by a password"),
-        ("- --document -", None, "standard input is read once"),
+        ("- --document -", None, "standard input can be read only once"),
         ("document.txt --budget 0", None, "--budget"),
         ("document.txt --cache-size much", None, "size 'much' is not understood"),
         ("document.txt --cache document.txt", None, "the cache document.txt cannot be made"),
         ("document.txt --save none/a.html", None, "none; make it, or save elsewhere"),
         ("document.txt --cache=", None, "Error: --cache is empty; name a folder, or give --no-cache"),
-        ("document.txt --save .", None, "--save . is a folder; name a file in it, as trace.html"),
+        ("document.txt --save .", None, "--save . is a folder; name a file in it, such as trace.html"),
     ],
 )
 def test_what_cannot_be_answered_is_a_sentence(prepared: Path, options: str, content: bytes | None, fault: str) -> None:
@@ -292,7 +292,7 @@ def test_an_empty_question_and_a_missing_package_are_named(prepared: Path, monke
 def test_no_server_listens_on_an_empty_address(command: list[str], host: str) -> None:
     done = typed(*command, "--host", host)
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: --host is empty; name an address, as 127.0.0.1")
+    assert done.stderr.startswith("Error: --host is empty; name an address such as 127.0.0.1")
 
 
 # The cache

@@ -176,7 +176,7 @@ def test_what_a_page_shows_is_read(page: str, text: str) -> None:
         ("<p>a<math><mi>x</mi></math>", "1 formula read without layout."),
         (
             "<p>a<script>make()</script>",
-            "text that scripts make not read (if it lacks, print the page to PDF in a browser).",
+            "text made by scripts not read (if you need it, print the page to PDF in a browser).",
         ),
         ("<script type=application/ld+json>{}</script><p>a", None),
         ("<p>a" + "b" * 200 + "<script>make()</script>", None),
@@ -311,7 +311,7 @@ def test_a_page_is_known_without_its_ending(name: str, content: bytes, text: str
         ("a.eml", b"Subject: a\nContent-Transfer-Encoding: base64\n\nSGVsbG8=\n", "a web archive or a mail"),
         ("a.eml", b"content-transfer-encoding: Quoted-Printable\n\ncaf=C3=A9\n", "a web archive or a mail"),
         ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is a text in ISO-2022-JP; save it as UTF-8"),
-        ("a.html", b"<script>make()</script>", "has no text (text that scripts make not read"),
+        ("a.html", b"<script>make()</script>", "has no text (text made by scripts not read"),
         ("a.html", b"<body hidden>text", "has no text (4 characters of hidden text left out)"),
         ("a.html", b"<html>\0", "is a binary file"),
     ],
@@ -326,7 +326,7 @@ def test_what_is_no_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for path, fault in (
         ("/dev/zero", "is a device"),
         ("", "has an empty name"),
-        ("a\0b", "has no name that a file can have"),
+        ("a\0b", "has a name that no file can have"),
     ):
         with pytest.raises(utaca.UserError, match=fault):
             documents.read([path])
@@ -414,7 +414,7 @@ OCR = "; if they are scans, run OCR on them first."
         (["Cover page", SCAN + line("All words " * 20)], None),
         (
             ["Cover page", line("\\001\\002\\003")],
-            "page 2 of 2 in fonts that do not say what their letters are; use OCR.",
+            "page 2 of 2 with fonts that have no character map; use OCR.",
         ),
     ],
 )
@@ -442,7 +442,7 @@ def test_fonts_that_do_not_name_their_letters_are_noted(font: DictionaryObject, 
     made.pages[0]["/Resources"]["/Font"][name("F2")] = font
     text, notes = read(made.content(), "a.pdf")
     assert text.startswith("Plain")
-    assert notes == ["page 1 of 2 in fonts that do not say what their letters are; use OCR."]
+    assert notes == ["page 1 of 2 with fonts that have no character map; use OCR."]
 
 
 def test_the_values_of_a_form_are_read(read: Read) -> None:

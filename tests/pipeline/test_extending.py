@@ -84,9 +84,9 @@ def test_the_page_answers_by_the_method(tmp_path: Path, monkeypatch: pytest.Monk
     assert [(token.tentative or token).k for token in adaptive[:2]] == [32, 24]
     assert all(token.gdm for token in adaptive)
     monkeypatch.setattr(method, "adjustable", False)
-    with pytest.raises(UserError, match="agreed cannot give a step another budget than the last one"):
+    with pytest.raises(UserError, match="agreed cannot change its budget from step to step"):
         build("utaca", {"base": method()})
-    with pytest.raises(UserError, match="this method cannot give a step another budget"):
+    with pytest.raises(UserError, match="this method cannot change the budget"):
         utaca.generate(method().read(reader, some_tokens(60), 40), QUESTION, budget=9)
 
 
@@ -386,7 +386,7 @@ def test_arguments_that_do_not_fit_are_named_at_once() -> None:
 TABLE = "title: T\n  maker: mine.f\n  theme: data\n  files: documents\n  caption: C"
 DECLARED = {
     "mine: [": "cannot be read",
-    "- mine": "declares no table by its name",
+    "- mine": "has no table",
     "mine: 3": "the entry of table mine is malformed",
     "mine:\n  title: T": "the entry of table mine is malformed .*missing 3 required",
     f"mine:\n  {TABLE}\n  colour: red": "unexpected keyword argument 'colour'",

@@ -311,7 +311,7 @@ def test_the_command_names_a_config_that_cannot_be_read(
         **dict.fromkeys(("--config smoke", "--config run=#x"), "--config"),
         **{f"--configfile {name}": f"the config file {name}" for name in ("none.yaml", "latin.yaml", ".")},
         "--config jugde=x": "unknown config key jugde; did you mean judge?",
-        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with another",
+        "--config scale=smoke run=smoke seed=3": "run smoke in results/smoke was made with a different",
     }.items():
         done = typed("preflight", *words.split())
         assert done.exit_code == 1

@@ -112,7 +112,7 @@ def test_an_answer_ends_where_it_is_told_to_and_a_seed_draws_the_same_again(serv
 
 def test_a_reader_that_reads_a_document_for_each_budget_is_not_served() -> None:
     own = make_reader(memory=MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=-1))
-    with pytest.raises(UserError, match="prefill_budget a number of blocks"):
+    with pytest.raises(UserError, match="prefill_budget to a number of blocks"):
         servers.Server(own, ServerSettings("test", trigger="never"))
 
 

@@ -86,7 +86,7 @@ plan: {primary: utaca-K4-sub1 over no_detector-K4-sub1}
     => plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1
 suites: tiny_full => unknown config key suites
 judge: {base_url: http://gpu7:8/v1}
-    => judge.name is reference, which is the embedded endpoint's; name the server and its model, as in --config
+    => judge.name is reference, the name of the built-in endpoint; name the server and its model, as in --config
     'judge={name: NAME, model: MODEL, base_url: URL}' or 'judge={use: gpt_oss_120b, base_url: URL}'
 judge: {kind: reference, base_url: http://gpu7:8/v1} => but judge.kind is reference
 judge: {model: m} => judge.model is 'm' but judge.kind is reference
@@ -120,11 +120,11 @@ detector: mine => detector is 'mine' but must name one of detectors, which are u
 detectors: {mine: {signals: [], embedding: false}} => give it at least one input
 detectors: {mine: {signals: [margins]}} => detectors.mine.signals names 'margins'
 {trajectories: {sites: [attention, residual]}} => detectors.mlp.site is mlp, but trajectories.sites
-detectors: {mine: {kind: evidential}} => kind evidential knows two classes
+detectors: {mine: {kind: evidential}} => kind evidential has two classes
 detectors: {mine: {label: needed, classes: '2'}} => detectors.mine.label is needed
 detectors: {mine: {taken: results/a/detectors/b, start: utaca}}
     => detectors.mine.start is 'utaca', but detectors.mine.taken says that it is not trained
-detectors: {mine: {chain: 6, lstm: false}} => detectors.mine.chain is 6 but without an LSTM
+detectors: {mine: {chain: 6, lstm: false}} => detectors.mine.chain is 6 but only a detector with an LSTM
 detectors: {mine: {start: yours}} => detectors.mine.start is 'yours' but must name another
 detectors: {mine: {start: yours}, yours: {start: utaca}}
     => detectors.mine.start is yours, which itself starts from utaca
@@ -137,7 +137,7 @@ tasks: {sets: {a/b: {task: qa_1}}} => tasks.sets.a/b is 'a/b' but is used in fil
 tasks: {sets: {test: {task: qa_1}}} => tasks.sets.test has the name of a section of decode; give it another
 detectors: {mine: {mixed: 'true'}} => detectors.mine.mixed is true but detectors.mine.sets is empty
 detectors: {utaca_youden: {decision: youden}} => detectors.utaca_youden has a name that tables have for a baseline
-detectors: {never: {}} => detectors.never is called like a kind of trigger
+detectors: {never: {}} => detectors.never has the name of a kind of trigger
 trajectories: {expanded: 1} => trajectories.expanded is 1 but must be above the budgets, which go
 trajectories: {sites: [mlp, mlp]} => trajectories.sites is ['mlp', 'mlp'] but must name each once
 reader: {memory: {representatives: tokens, storage: host}}
@@ -149,14 +149,14 @@ reader: {memory: {representatives: tokens, storage: host}}
 reader: {use: tiny, name: x, graphs: true} => is for answers that share no passes; set generation.together=false
 points: {own: {budget: 3}} => points.own.method is missing; set it to a text
 decode: {test: infllm-K1} => decode.test must be a list, not 'infllm-K1'
-decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is none of points; did you mean infllm-K8?
+decode: {test: [infllm-K9]} => decode.test names 'infllm-K9', which is not one of points; did you mean infllm-K8?
 decode: {tset: [infllm-K1]}
     => decode.tset is unknown; sections are validation, test, sweep, ablation, drafts, methods, or a set of tasks.sets,
     which are none; add --config tasks=paper, or another option
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be a text, but is 202611, which YAML takes for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
-reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML takes for true
+reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML reads as true
 reader: {use: tiny, bars: [{set: biographies, limit: 800}]}
     => reader.bars[0].limit is 800 but must be a number at least -100.0 and at most 100.0
 reader: {use: tiny, name: x, path: ''} => reader.path is empty
@@ -192,7 +192,7 @@ points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement.3}}
 points: {own: {method: utaca, budget: 0, policy: sub.1, base: full}}
     => points.own.budget is 0 but must be at least 1, in tokens
 {points: {own: {method: utaca, budget: 9, policy: sub.1, base: full}}, decode: {test: [own]}}
-    => decode.test names own, of another method than block memory; decode it in methods
+    => decode.test names own, of a method without block memory; list it under methods
 """
 """What a user writes, and what is said of it."""
 

@@ -220,7 +220,7 @@ def test_faults_of_a_place_are_named_and_a_check_makes_no_file(tmp_path: Path, m
     for opening, place, fault in (
         (AnswerStore, file, r"a\.sqlite cannot be used as the answer store \(file is not a database\)"),
         (AnswerStore, file / "b.sqlite", r"cannot be used as the answer store"),
-        (check, file / "b.sqlite", r"b\.sqlite cannot be made, for .*a\.sqlite cannot be written"),
+        (check, file / "b.sqlite", r"b\.sqlite cannot be made, because .*a\.sqlite cannot be written"),
         (check, "postgresql://ada@db1/utaca", r"needs the driver psycopg .*pip install 'utaca\[postgres\]'$"),
     ):
         with pytest.raises(UserError, match=fault):

@@ -349,7 +349,7 @@ def test_trajectories_are_of_documents_read_under_their_own_budget(reader, tmp_p
             assert tokens == [token.token for token in expected.trace]
             texts.append(expected.text)
     assert len(set(texts)) > 2, "the budget matters"
-    with pytest.raises(UserError, match=r"prefill_budget=-1 reads .*; name that budget, as"):
+    with pytest.raises(UserError, match=r"prefill_budget=-1 reads .*; give that budget, as"):
         prefill(reader, "a document")
 
 

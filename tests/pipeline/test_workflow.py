@@ -505,7 +505,7 @@ def test_a_run_of_another_base_does_not_overwrite(finished: Path) -> None:
     done = snakemake(finished, "--cores", "1", "results/tables", "--configfile", SMOKE, "--config", "seed=1")
     assert done.returncode == 1
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("Error: ")]
-    assert "run smoke in results/smoke was made with another seed (0 there, 1 now)" in line
+    assert "run smoke in results/smoke was made with a different seed (0 there, 1 now)" in line
     assert "name this run otherwise (--config run=NAME)" in line
     assert "--configfile results/smoke/run.yaml" in line
     assert files_of(finished / "results") == before

@@ -175,7 +175,7 @@ LABEL_ROW, SCORE_ROW = "train,d0,1,6, Golf,1,random,0,eve", "d0,test,p1,hobby,Go
         (LABEL_ROW, "train", "dev", "has 'dev' in column split .*'train', 'validation' or 'test'"),
         (LABEL_ROW, "eve", " ", "row 2 has ' ' in column annotator"),
         (LABEL_ROW, "human", "person", "no column human; it needs split, document"),
-        (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides again what row 2 decided"),
+        (LABEL_ROW, "eve", f"eve\n{LABEL_ROW.replace('0,eve', '2,eve')}", "row 3 decides the same as row 2"),
         (LABEL_ROW, "eve", "eve\ntrain,d0", "row 3 has more or fewer cells"),
         (LABEL_ROW, "eve", '"eve', r"is not a CSV file .*; export it from the review page again"),
         (SCORE_ROW, "p1", "p9", "row 2: document 'd0', split 'test', point 'p9', attribute 'hobby' is not in this run"),

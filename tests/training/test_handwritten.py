@@ -63,7 +63,7 @@ def a_row(**keys: Any) -> str:
         ("[1]", "line 1, is not a JSON object"),
         ("", "has no biographies"),
         (a_row() + "\n\n" + a_row(id=7), "line 3, has a fault at id: Input should be a valid string"),
-        (a_row() + "\n" + a_row(), "line 2, has the id 'x1', as a row before"),
+        (a_row() + "\n" + a_row(), "line 2, has the id 'x1', which another row has"),
         (a_row(facts=[FACT | {"value": "Kerry"}]), "line 1, has the value 'Kerry', which its text does not have"),
         (a_row(facts=[FACT | {"value": " "}]), "line 1, has a fault at facts.0.value"),
         (a_row(absent=["birth place"]), "line 1, has the attribute 'birth place' twice"),

@@ -160,14 +160,14 @@ def _check_page(page: Path) -> None:
         import utaca.reporting.traces  # noqa: F401
     except ImportError as error:
         raise UserError(
-            f"--save needs {error.name}, of the extra 'pipeline'; run: pip install 'utaca[pipeline]'"
+            f"--save needs {error.name}, which is in the extra 'pipeline'; run: pip install 'utaca[pipeline]'"
         ) from error
     folder = page.absolute().parent
     if page.is_dir():
-        raise UserError(f"--save {page} is a folder; name a file in it, as trace.html")
+        raise UserError(f"--save {page} is a folder; name a file in it, such as trace.html")
     if not folder.is_dir():
         raise UserError(
-            f"--save {page} is no file in a folder that exists: there is no folder {folder}; make it, or save elsewhere"
+            f"--save {page} is not in a folder that exists: there is no folder {folder}; make it, or save elsewhere"
         )
 
 

@@ -23,7 +23,7 @@ def bytes_of(size: str) -> int:
     """The number of bytes in a size such as ``8GiB``, ``500M`` or ``0``; raises :class:`UserError` for another text."""
     match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([KMGT]?)(?:i?B)?", size.strip(), re.IGNORECASE)
     if match is None:
-        raise UserError(f"size {size!r} is not understood; write a number of bytes, as 8GiB or 500MiB")
+        raise UserError(f"size {size!r} is not understood; write a size such as 8GiB or 500MiB")
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 

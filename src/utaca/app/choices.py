@@ -81,7 +81,7 @@ def choose(
         setting = TriggerSetting("detector", default)
     elif policy:
         raise UserError(
-            f"no detector ships for reader {settings.name}, so that policy needs a trigger too: the path of a "
+            f"no detector ships for reader {settings.name}, so a policy needs a trigger too: the path of a "
             "detector, margin, agreement or every.N"
         )
     else:
@@ -114,7 +114,7 @@ def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
         return None
     setting = _parsed(name)
     if setting.kind != "detector":
-        raise UserError(f"{name} is a trigger without a detector; name one that ships, or give a detector's file")
+        raise UserError(f"{name} is a trigger without a detector; name a shipped detector, or give a detector's file")
     return triggered(reader, setting, reader.settings.budget).detector
 
 

@@ -301,7 +301,7 @@ class _Page:
         if self._elsewhere:
             yield "the page that it sends browsers on to not read"
         if self._scripts and length < _FEW:
-            yield "text that scripts make not read (if it lacks, print the page to PDF in a browser)"
+            yield "text made by scripts not read (if you need it, print the page to PDF in a browser)"
 
     def _root(self, page: str) -> LexborNode:
         """Parse a page: note its style sheets, scripts and where it sends browsers; return its root element."""

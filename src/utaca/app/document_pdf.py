@@ -170,7 +170,7 @@ class _Reading:
         if self._pictures:
             yield f"{_listed(self._pictures, self._pages)} with pictures and hardly any text; {scans}"
         if self._garbled:
-            yield f"{_listed(self._garbled, self._pages)} in fonts that do not say what their letters are; use OCR"
+            yield f"{_listed(self._garbled, self._pages)} with fonts that have no character map; use OCR"
         if self.failed:
             yield f"{_listed(self.failed, self._pages)} damaged and not read"
         if self._damaged:

@@ -47,7 +47,7 @@ def read(paths: Sequence[str | Path], note: Callable[[str], None] = tell) -> str
     Raises :class:`UserError`, with a sentence that names the file, if a file is missing, unreadable or without text.
     """
     if list(map(str, paths)).count(STDIN) > 1:
-        raise UserError("standard input is read once; give --document - once")
+        raise UserError("standard input can be read only once; give --document - once")
     texts = []
     for path in map(str, paths):
         name = "standard input" if path == STDIN else _on_a_line(path)
@@ -140,7 +140,7 @@ def _bytes(path: str, name: str) -> bytes:
     except OSError as error:
         raise UserError(f"document {name} cannot be read ({error.strerror}); let this user read it") from error
     except ValueError as error:  # a zero byte
-        raise UserError(f"document {name} has no name that a file can have; check its path") from error
+        raise UserError(f"document {name} has a name that no file can have; check its path") from error
 
 
 def _of_text(content: bytes, name: str, path: str, left_out: list[str]) -> str:

@@ -60,7 +60,7 @@ class Filler:
             correction = n_found - n_narrative - sum(map(self._size, fillers))
         first = biographies[0]
         raise UserError(
-            f"no simple sentences bring the document of biography {first['id']} to {n_tokens} tokens within 1 %; "
+            f"no simple sentences make the document of biography {first['id']} to {n_tokens} tokens within 1 %; "
             f"raise scale.{first['split']}.tokens"
         )
 

@@ -45,7 +45,7 @@ def biographies(path: str | Path) -> list[Biography]:
         if repeated:
             raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {REMEDY}")
         if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
-            raise UserError(f"{where} has the id {row['id']!r}, as a row before has; {REMEDY}")
+            raise UserError(f"{where} has the id {row['id']!r}, which another row has; {REMEDY}")
     if not rows:
         raise UserError(f"{path} has no biographies; {REMEDY}")
     return list(rows.values())

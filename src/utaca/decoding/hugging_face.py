@@ -351,7 +351,7 @@ def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[Tensor]:
         hidden = int((~seen).sum())
         if not seen[hidden:].all():
             raise UserError(
-                "the attention_mask, given or made from pad_token_id, hides tokens behind a prompt's beginning; give "
+                "the attention_mask, given or made from pad_token_id, hides tokens after a prompt's beginning; give "
                 "one, and pad on the left, as tokenizer.padding_side='left' does"
             )
         prompts.append(ids[hidden:])
@@ -361,9 +361,9 @@ def _unpadded(input_ids: Tensor, mask: Tensor | None) -> list[Tensor]:
 def _document_end(length: int, document_tokens: int | None, question_tokens: int | None) -> int:
     """Number of tokens of a prompt's document; ``length`` is the prompt's. Both parts have one token at least."""
     if document_tokens is not None and question_tokens is not None:
-        raise UserError("document_tokens and question_tokens say the same twice; give one of them")
+        raise UserError("document_tokens and question_tokens say the same; give only one of them")
     if length < 2:
-        raise UserError("a prompt is a document and a question, so it needs two tokens at least; give a longer one")
+        raise UserError("a prompt is a document and a question, so it needs at least two tokens; give a longer one")
     if document_tokens is None and question_tokens is None:
         return max(1, length - QUESTION_TOKENS)
     name = "question_tokens" if document_tokens is None else "document_tokens"

@@ -154,7 +154,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if not hasattr(self.reading, "begin"):
-            raise UserError("a question is asked of a document that was read, as memory = utaca.prefill(reader, text)")
+            raise UserError("a question needs a document that was read, such as utaca.prefill(reader, text)")
         for name, kind, example in (
             ("question", str | tuple, "a text"),
             ("prefix", str, "a text"),
@@ -175,9 +175,13 @@ class Decoding:
         if min(self.most_sentences, self.expanded, self.drafts, self.draft_budget) < 0:
             raise UserError("most_sentences, expanded, drafts and draft_budget must be at least 0")
         if self.drafts and not self.reading.chains:
-            raise UserError("this method decodes one token a pass: drafts are for block memory; set drafts=0 here")
+            raise UserError(
+                "this method decodes one token in each pass: drafts are for block memory; set drafts=0 here"
+            )
         if self.draft_budget and not self.drafts:
-            raise UserError("draft_budget says how drafts are guessed, but there are none: set drafts too, as drafts=7")
+            raise UserError(
+                "draft_budget says how drafts are guessed, but there are none: set drafts too, such as drafts=7"
+            )
         if self.draft_budget and adaptive:
             raise UserError("draft_budget is for fixed budgets; an adaptive answer's drafts are looked up: set it to 0")
         if self.draft_budget >= min(budgets) and self.draft_budget:
@@ -193,7 +197,9 @@ class Decoding:
             raise UserError("a budget for every step leaves nothing to a policy; give one budget, K_max, or no policy")
         # Such a method has used its one budget in reading.
         if not self.reading.adjustable and (adaptive or self.expanded or {*budgets} != {self.reading.budget}):
-            raise UserError("this method cannot give a step another budget than it read with; leave budget out here")
+            raise UserError(
+                "this method cannot change the budget with which it read the document; leave budget out here"
+            )
         if adaptive and self.trigger.detector is not None:
             self.trigger.detector.check(self.reading.reader)
 

@@ -232,7 +232,7 @@ def load(path: str | Path) -> Detector:
     if not isinstance(path, str | os.PathLike):
         raise UserError(f"a detector is loaded from a file, not from {path!r}; give its path")
     if os.path.isdir(path):
-        raise UserError(f"{path} is a folder; name the detector's file in it, as seed0/model.safetensors of a run's")
+        raise UserError(f"{path} is a folder; name the detector's file in it, such as seed0/model.safetensors")
     if not os.path.isfile(path):
         raise UserError(f"{path} does not exist; train the detector first: snakemake --cores all detectors")
     try:

@@ -212,9 +212,7 @@ class AnswerStore:
 
     def _damaged(self, text: object) -> UserError:
         """The error for a stored text that is neither a request nor an answer."""
-        return UserError(
-            f"{self.place} holds {str(text)[:60]!r} in place of a request or an answer; name another store"
-        )
+        return UserError(f"{self.place} holds {str(text)[:60]!r} instead of a request or an answer; name another store")
 
     def _run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run ``work`` on a connection and return its result.
@@ -289,8 +287,7 @@ def _server_engine(place: str) -> sa.Engine:
         return sa.create_engine(url, isolation_level="AUTOCOMMIT", hide_parameters=True)
     except ImportError as fault:
         raise UserError(
-            f"{place} needs the driver psycopg ({fault}), which the extra postgres brings: pip install "
-            "'utaca[postgres]'"
+            f"{place} needs the driver psycopg ({fault}), which is in the extra postgres: pip install 'utaca[postgres]'"
         ) from fault
 
 
@@ -317,7 +314,7 @@ def check(place: str) -> str:
         existing = [path for path in Path(place).absolute().parents if path.exists()]
         folder = existing[0]
         if not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise UserError(f"{place} cannot be made, for {folder} cannot be written; set answers to another file")
+            raise UserError(f"{place} cannot be made, because {folder} cannot be written; set answers to another file")
         return f"{place}, to be made"
     with AnswerStore(place):
         return place

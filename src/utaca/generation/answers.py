@@ -184,9 +184,7 @@ def side_by_side_room(number: int) -> Iterator[None]:
     except (MemoryError, RuntimeError, NoRoomError) as error:
         if not _out_of_memory(error):
             raise
-        raise UserError(
-            f"{number} answers do not fit into memory side by side; set generation.together=false"
-        ) from error
+        raise UserError(f"{number} answers do not fit into memory together; set generation.together=false") from error
 
 
 def _name_loops(generation: Generation) -> None:

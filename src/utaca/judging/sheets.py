@@ -89,7 +89,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
             first = entries.setdefault((entry.split, *key), entry)
             if first is not entry:
                 earlier = first.where.rpartition(", ")[2]  # "row 2"
-                raise UserError(f"{where} decides again what {earlier} decided; keep one of the two")
+                raise UserError(f"{where} decides the same as {earlier}; keep one of the two")
     except csv.Error as error:
         raise UserError(f"{path} is not a CSV file ({error}); export it from the review page again") from error
     except ValidationError as error:

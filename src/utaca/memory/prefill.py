@@ -50,7 +50,7 @@ def prefill(
     memory.
     """
     if not isinstance(reader, Reader):
-        raise UserError(f"a document is read by a reader, as utaca.load_reader gives, not by {reader!r}")
+        raise UserError(f"the first argument must be a reader, as utaca.load_reader gives, not {reader!r}")
     memory = begun(reader, reader.document(document), clipped, budget)
     with progress(total=len(memory), unit="token", desc=description, disable=not description) as bar:
         for position in passes(memory):

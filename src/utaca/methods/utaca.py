@@ -32,7 +32,7 @@ class Adaptive:
     def __post_init__(self) -> None:
         policies.parse(self.policy)
         if not self.base.adjustable:
-            raise UserError(f"method {self.base.name} cannot give a step another budget than the last one")
+            raise UserError(f"method {self.base.name} cannot change its budget from step to step")
         # The base method checks its settings under K_max, the largest budget of a step.
         object.__setattr__(self, "base", replace(self.base, budget=self.budget))
 

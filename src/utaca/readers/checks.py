@@ -100,7 +100,9 @@ def check_gpu(settings: ReaderSettings, weights: int) -> None:
     """
     reader = f"reader {settings.name}"
     if settings.dtype == "bfloat16" and torch.cuda.get_device_capability() < (8, 0):
-        raise UserError(f"{reader} needs a GPU from Ampere on, which has bfloat16; set reader.dtype=float32")
+        raise UserError(
+            f"{reader} needs a GPU of the Ampere generation or later, which has bfloat16; set reader.dtype=float32"
+        )
     free, total = torch.cuda.mem_get_info()
     if weights > free:
         raise UserError(

@@ -255,10 +255,10 @@ def _broken(path: Path, error: Exception) -> UserError:
     """The error for a file that could not be read because of ``error``; it says what to do."""
     try:
         if _is_pointer(path):
-            return UserError(f"{path} is the pointer that Git LFS keeps in its place; fetch the file: git lfs pull")
+            return UserError(f"{path} is only the pointer of Git LFS; fetch the file: git lfs pull")
     except PermissionError:
         # For a file without read permission, safetensors reports that the file is missing.
-        return UserError(f"{path} may not be read by this user; change its permissions")
+        return UserError(f"{path} cannot be read by this user; change its permissions")
     except OSError:
         pass
     return UserError(f"{path} cannot be read ({cause(error)}); copy or download it again")
@@ -281,9 +281,7 @@ def check_config(path: Path) -> dict[str, Any]:
     for key in (*_NUMBERS, *optional):
         value = config.get(key)
         if type(value) is not int or value < 1:
-            raise UserError(
-                f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0, as models have"
-            )
+            raise UserError(f"{path} has {key}={json.dumps(value)}, which must be a whole number above 0")
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads")
     if kv_heads is not None and heads % kv_heads:
@@ -300,7 +298,7 @@ def check_config(path: Path) -> dict[str, Any]:
         if config.get(key) is not None:
             raise UserError(f"{path} has {key}: its weights are {QUANTISED}")
     if config.get("auto_map") is not None:
-        raise UserError(f"{path} has auto_map: it brings code of its own, which is never run")
+        raise UserError(f"{path} has auto_map: it needs code of its own, which is never run")
     if not config.get("is_causal", True):
         raise UserError(
             f"{path} has is_causal={json.dumps(config['is_causal'])}: its tokens attend to later ones, as in embedding "
@@ -326,8 +324,8 @@ def model(reader: ReaderSettings) -> Model:
     paths = weights(reader)
     if path is None or not paths:
         raise UserError(
-            f"a cluster's jobs ask for memory by the weights of reader {reader.name!r}, and {reader.path} is not here "
-            "yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+            f"a cluster's jobs ask for memory by the size of the weights of reader {reader.name!r}, and {reader.path} is "
+            "not here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
         )
     config = check_config(path)
     positions = reader.positions or config["max_position_embeddings"]

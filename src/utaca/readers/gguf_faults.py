@@ -236,7 +236,7 @@ def _faults(file: GGUFReader) -> Iterator[str]:
     if what != "model":
         yield f"is a file of type {what}, not a model; set reader.path to the model's file"
     if not isinstance(kind, str):
-        yield "does not say general.architecture, as models do; copy or download it again"
+        yield "has no general.architecture; copy or download it again"
     if kind not in RULES:
         yield f"is a {kind} model; files of {', '.join(RULES)} are read; use a Llama, Mistral, Qwen2 or Qwen3 model"
     if (model := values.get("tokenizer.ggml.model")) != _BYTE_LEVEL:
@@ -272,7 +272,7 @@ def _key_faults(kind: str, values: Mapping[str, Any]) -> Iterator[str]:
     width = values["embedding_length"]
     length = values.get("attention.key_length", 1)
     if heads % values["attention.head_count_kv"] or (width % heads and (kind == "qwen2" or length == 1)):
-        yield "has two sizes, one of which must divide the other and does not; copy or download it again"
+        yield "has two sizes, and one must divide the other; copy or download it again"
     for key, value in values.items():
         if key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
             neutral: tuple[Any, ...] = (head_size(kind, values),)

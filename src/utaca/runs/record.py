@@ -100,8 +100,8 @@ def check(config: Mapping[str, Any], folder: Path) -> None:
     if changed:
         more = [f"{len(changed) - _SHOWN} more keys"] if len(changed) > _SHOWN else []
         raise UserError(
-            f"run {config['run']} in {folder} was made with another {' and '.join(changed[:_SHOWN] + more)}; {advice}, "
-            f"or take up its settings (--configfile {path})."
+            f"run {config['run']} in {folder} was made with a different {' and '.join(changed[:_SHOWN] + more)}; "
+            f"{advice}, or use its settings (--configfile {path})."
         )
 
 

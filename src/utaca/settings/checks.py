@@ -290,7 +290,7 @@ def _endpoint_faults(endpoint: schema.EndpointSettings, role: str) -> Iterator[s
         yield f"{role}.base_url {fault}."
     if remote and endpoint.name == "reference":
         yield (
-            f"{role}.name is reference, which is the embedded endpoint's; name the server and its model, as in "
+            f"{role}.name is reference, the name of the built-in endpoint; name the server and its model, as in "
             f"--config '{role}={{name: NAME, model: MODEL, base_url: URL}}' or "
             f"'{role}={{use: gpt_oss_120b, base_url: URL}}'."
         )
@@ -320,9 +320,9 @@ def _detector_faults(detector: schema.DetectorSettings, path: str) -> Iterator[s
         yield f"{path}.signals names {unknown[0]!r}; signals are {', '.join(schema.SIGNALS)}."
     if detector.classes != 2 and (detector.kind == "evidential" or detector.label == "needed"):
         key = f"kind {detector.kind}" if detector.kind == "evidential" else f"label {detector.label}"
-        yield f"{path}.classes is {detector.classes} but {key} knows two classes; set it to 2."
+        yield f"{path}.classes is {detector.classes} but {key} has two classes; set it to 2."
     if detector.chain > 1 and not detector.lstm:
-        yield f"{path}.chain is {detector.chain} but without an LSTM answers have no length; set it to 1."
+        yield f"{path}.chain is {detector.chain} but only a detector with an LSTM uses it; set it to 1."
     if detector.mixed and not detector.sets:
         yield f"{path}.mixed is true but {path}.sets is empty; name the sets of tasks that it also learns from."
 
@@ -339,7 +339,7 @@ def _detectors_faults(config: schema.Config) -> Iterator[str]:
         path = f"detectors.{name}"
         yield from _name_faults(name, path)
         if name in KINDS:
-            yield f"{path} is called like a kind of trigger; give it another name."
+            yield f"{path} has the name of a kind of trigger; give it another name."
         if re.fullmatch("top10_std|logit_margin|.*_(youden|mass)", name):
             yield f"{path} has a name that tables have for a baseline or another threshold; give it another."
         yield from _detector_faults(detector, path)
@@ -403,9 +403,9 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
             if point is None:
                 near = difflib.get_close_matches(name, config.points, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"points are {', '.join(config.points) or 'none'}."
-                yield f"{path} names {name!r}, which is none of points; {hint}"
+                yield f"{path} names {name!r}, which is not one of points; {hint}"
             elif section in _BLOCKS_ONLY and is_sound and not point.in_blocks:
-                yield f"{path} names {name}, of another method than block memory; decode it in methods."
+                yield f"{path} names {name}, of a method without block memory; list it under methods."
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:

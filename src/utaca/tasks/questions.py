@@ -37,7 +37,7 @@ def learned(examples: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     documents = sorted({row["document"] for row in rows})
     if len(documents) == 1:
         where = f"row {rows[0]['id']}, of a set that detectors learn from,"
-        raise UserError(f"{where} has the set's one document, and they need another to validate on; raise its examples")
+        raise UserError(f"{where} has the set's one document, but validation needs a second one; raise its examples")
     # The first document and each eighth after it, so that there is always one.
     validation_documents = set(documents[::VALIDATION_EVERY])
     validation = {row["id"] for row in rows if row["document"] in validation_documents}

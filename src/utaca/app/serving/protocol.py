@@ -378,13 +378,15 @@ def _order(
     question = tuple(tokens[n_document:])
     # A client must not make the server read any of its files; the one that the server was started with is allowed.
     if wanted.trigger and wanted.trigger.endswith(".safetensors") and wanted.trigger != defaults.trigger:
-        raise Fault("utaca.trigger names a file, which requests may not; name a shipped trigger", param="utaca.trigger")
+        raise Fault(
+            "utaca.trigger names a file, which requests may not do; name a shipped trigger", param="utaca.trigger"
+        )
     max_tokens = request.max_completion_tokens or request.max_tokens
     echo = ()
     if isinstance(request, PlainRequest) and request.echo:
         echo = _pieces(reader, tokens) if n_logprobs is not None else [reader.tokenizer.decode(tokens)]
     if max_tokens == 0 and not (echo and n_logprobs is not None):
-        raise Fault("max_tokens may be 0 only with echo and logprobs; let it be at least 1", param="max_tokens")
+        raise Fault("max_tokens may be 0 only with echo and logprobs; set it to at least 1", param="max_tokens")
     room = _room_for_answer(reader, len(question), max_tokens or 1)
     # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
     max_new_tokens = min(defaults.max_new_tokens, room) if max_tokens is None else max(1, max_tokens)
@@ -468,7 +470,7 @@ def _conversation(reader: Reader, messages: Sequence[_Message], *, placed: bool)
     last message is not the user's.
     """
     if messages[-1].role != "user":
-        raise Fault("the last message must be the user's; end messages with one of role user", param="messages")
+        raise Fault("the last message must be the user's; end with a message of role user", param="messages")
     roles = ["system" if message.role == "developer" else message.role for message in messages]
     texts = [SEPARATOR.join(message.parts) for message in messages]
     # The conversation as a text, and where each message starts in it.

@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
         if reader.settings.memory.prefill_budget == OWN:
             raise UserError(
                 "reader.memory.prefill_budget=-1 reads a document once for each budget, but a server reads it once for "
-                "all requests; give reader.memory.prefill_budget a number of blocks, as 16"
+                "all requests; set reader.memory.prefill_budget to a number of blocks, such as 16"
             )
         self.reader = reader
         self.settings = settings
@@ -160,7 +160,7 @@ class Server(uvicorn.Server):
         self._authorise(request)
         name = request.query_params.get("name", "")
         if not name.strip():
-            raise Fault("the file has no name; give one, as /document?name=report.pdf", param="name")
+            raise Fault("the file has no name; give one, such as /document?name=report.pdf", param="name")
         content = await _body(request, "application/octet-stream")
         notes: list[str] = []
         try:

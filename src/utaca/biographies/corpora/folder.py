@@ -66,7 +66,9 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
     files = prose_files(str(path), left_out)
     omissions = "; ".join(f"{len(paths)} {reason}, as {paths[0]}" for reason, paths in left_out.items())
     if UNREADABLE in left_out:
-        raise UserError(f"{key} {path} has what cannot be read: {left_out[UNREADABLE][0]}; correct its permissions")
+        raise UserError(
+            f"{key} {path} has a file that cannot be read: {left_out[UNREADABLE][0]}; correct its permissions"
+        )
     if not files:
         others = f" ({omissions})" if omissions else ""
         raise UserError(f"{key} {path} has no .txt or .md file{others}; put prose there or correct the path")

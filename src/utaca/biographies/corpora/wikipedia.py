@@ -85,7 +85,7 @@ def _fetched(api: str, title: str) -> dict[str, Any]:
         prose = _prose(page["extract"])
         revision = str(page["revisions"][0]["revid"])
     except (KeyError, IndexError, TypeError):
-        raise UserError(f"the MediaWiki API at {api} gave no text of {title!r}; {advice}") from None
+        raise UserError(f"the MediaWiki API at {api} gave no text for {title!r}; {advice}") from None
     url = httpx2.URL(f"{api.removesuffix('api.php')}index.php", params={"title": name, "oldid": revision})
     row = article("wikipedia", name, prose, str(url), LICENCE, revision)
     if not row["text"]:
