@@ -324,8 +324,8 @@ def model(reader: ReaderSettings) -> Model:
     paths = weights(reader)
     if path is None or not paths:
         raise UserError(
-            f"a cluster's jobs ask for memory by the size of the weights of reader {reader.name!r}, and {reader.path} is "
-            "not here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
+            f"a cluster's jobs ask for memory by the size of the weights of reader {reader.name!r}, and {reader.path} "
+            "is not here yet; fetch it first, with the same --config: snakemake --cores 1 readers"
         )
     config = check_config(path)
     positions = reader.positions or config["max_position_embeddings"]

@@ -179,7 +179,7 @@ def _misread(value: Any, path: str) -> Iterator[str]:
             else:
                 yield f"{where} has the key {name}, which YAML reads as {_read_as(name)}; write it in quotes."
     elif isinstance(value, str) and re.search("[\ud800-\udfff]", value):
-        yield f"{where} holds {value!r}, which is not a text: it has a lone surrogate, half of a character; type it again."
+        yield f"{where} holds {value!r}, which is not a text: it has half of a character; type it again."
 
 
 def _read_as(value: Any) -> str:
