@@ -156,7 +156,7 @@ class OpenAnswer:
         self.events = _decode(decoding, self.generation, lambda: answer().together)
 
     def advance(self) -> list[Token]:
-        """Go on after the planned steps have run, up to the next ones; return the tokens committed in between."""
+        """Continue after the planned steps have run, up to the next ones; return the tokens committed in between."""
         tokens: list[Token] = []
         self.planned = []
         try:

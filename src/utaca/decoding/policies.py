@@ -54,7 +54,7 @@ class Sub(_Counted):
 
 
 def path(policy: Set | Sub, k_max: int, every: int, steps: int) -> list[int]:
-    """The budgets of the first ``steps`` steps of an answer whose every ``every``-th step is expanded (0: none).
+    """The budgets of the first ``steps`` steps of an answer in which every ``every``-th step is expanded (0: none).
 
     A step that has K_max already is not expanded. These are the budgets of the accepted passes under the trigger
     :class:`utaca.Every`; they depend on no token.
