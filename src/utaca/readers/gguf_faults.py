@@ -192,8 +192,7 @@ def part_of(path: Path) -> tuple[int, int] | None:
 
 
 def _opened(path: Path) -> GGUFReader:
-    """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is not a GGUF file that can be
-    read."""
+    """Open a GGUF file; raises :class:`UserError` if it is not one, by its first bytes and its length."""
     first = first_bytes(path, 8)
     if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} is of a format before GGUF; convert its model with a current llama.cpp")
