@@ -105,7 +105,7 @@ class Branch:
     def plan(self, tokens: Tensor, budget: int, after: BlockStep | None = None) -> BlockStep:
         """A step that passes ``tokens`` [T] after the branch under a ``budget`` of blocks, not yet run.
 
-        Behind a step ``after``, it is the next one of that step's chain.
+        After a step ``after``, it is the next one of that step's chain.
         """
         return BlockStep(self, tokens, budget, after)
 

@@ -1,6 +1,6 @@
 """A decoding step as a CUDA graph: recorded once for an answer, then replayed for each of its tokens.
 
-A GPU starts a graph's kernels without the host, for which an ordinary step has to start each of them. A graph repeats
+A GPU starts a graph's kernels without the host; in an ordinary step the host starts each of them. A graph repeats
 the same operations on the same memory, so all shapes are fixed here: a step attends to the whole room of the branch's
 window and to the most blocks that the answer may retrieve; masks hide the rest. What changes from token to
 token are three numbers on the device: the token, its ``place`` in the window, and the number ``k`` of blocks that it

@@ -286,7 +286,7 @@ class RowGroup:
         self._plan_blocks(first, [step.k for step in steps])
 
     def _plan_window(self, steps: Sequence[BlockStep]) -> None:
-        """Part the window's entries into those that all rows see, and those of each row (``n_own``)."""
+        """Split the window's entries into those that all rows see, and those of each row (``n_own``)."""
         first = steps[0]
         branch = first.state
         # Steps of one history share everything before them.
@@ -579,6 +579,6 @@ class RowGroup:
 
 
 def _by_layer(pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Part the keys and values of all layers, [layers, 2, R, G, n, D], into a pair [R, G, n, D] for each layer."""
+    """Split the keys and values of all layers, [layers, 2, R, G, n, D], into a pair [R, G, n, D] for each layer."""
     keys, values = pairs.unbind(1)
     return list(zip(keys.unbind(0), values.unbind(0), strict=True))

@@ -45,7 +45,7 @@ class SavedDocuments:
     """Block memories of documents in ``folder``, one per file, found by reader, settings and tokens.
 
     Files are written whole or not at all. The folder takes at most ``room`` bytes. A document that has no room is not
-    saved or, with ``evict``, takes the place of those that were not used for longest. A document whose file is damaged
+    saved or, with ``evict``, replaces the least recently used ones. A document whose file is damaged
     is read again. ``private``: other users of the machine may not read the files. ``tell`` is called with a sentence
     if a document is not saved, or its file is damaged.
     """
