@@ -1,6 +1,6 @@
 """Whether a device answers as the CPU does: the same answers on both, case by case.
 
-``bench/gpu.py`` runs the cases on a GPU. The tests run the same cases on a pretended GPU (``tests/pretended.py``), so a
+``bench/gpu.py`` runs the cases on a GPU. The tests run the same cases on a simulated GPU (``tests/pretended.py``), so a
 failure on a real card points to its arithmetic, not to a tensor in the wrong place.
 """
 

@@ -1,4 +1,4 @@
-"""Figures that the docs quote from runs: kept beside the docs as the run wrote them, and refilled from there.
+"""Numbers that the docs quote from runs: copies of the run's tables are kept with the docs and fill in the pages.
 
 ``python docs/quote.py --save RUN`` copies what the pages quote of a run from ``results/{run}`` into
 ``docs/snapshots/{run}``, with the run's config and manifest, and refills the pages. Without ``--save`` it refills them
@@ -84,9 +84,9 @@ def quoted(text: str) -> set[str]:
 
 
 def refill(text: str, snapshots: Path) -> str:
-    """A page with every quotation made anew from ``snapshots``.
+    """A page with every quotation filled in from ``snapshots``.
 
-    Raises :class:`UserError` where a quotation is malformed, or a file, column or row of it is missing.
+    Raises :class:`UserError` if a quotation is malformed, or a file, column or row of it is missing.
     """
     return _QUOTE.sub(lambda match: match[1] + _render(_settings(match), snapshots) + match[4], text)
 
@@ -94,7 +94,7 @@ def refill(text: str, snapshots: Path) -> str:
 def save(run: str, root: Path) -> list[Path]:
     """Copy what the pages quote of a run from its results to the snapshots, and what says how it was made.
 
-    Returns the copies. Raises :class:`UserError` where the run has no such file, or no page quotes it.
+    Returns the copies. Raises :class:`UserError` if the run has no such file, or no page quotes it.
     """
     every: dict[str, set[str]] = {}
     for page in pages(root):
@@ -119,7 +119,7 @@ def _settings(match: re.Match[str]) -> dict[str, Any]:
     try:
         settings = yaml.safe_load(match[2])
     except yaml.YAMLError as error:
-        raise UserError(f"a quotation is no YAML: {match[1]!r}: {error}") from error
+        raise UserError(f"a quotation is not YAML: {match[1]!r}: {error}") from error
     if not isinstance(settings, dict) or not settings.keys() & {"table", "paragraph", "gpu", "paper"}:
         raise UserError(f"a quotation names no table and no paragraph, and is not of gpu or paper: {match[1]!r}")
     if settings.get("gpu", "table") not in ("table", "sentence"):
@@ -159,7 +159,7 @@ def _render(settings: Mapping[str, Any], snapshots: Path) -> str:
 
 
 def _gpu_run(path: Path) -> dict[str, Any]:
-    """A report of ``bench/gpu.py``; raises :class:`UserError` if it is none, or one of a run that measured no GPU."""
+    """A report of ``bench/gpu.py``; raises :class:`UserError` if it is not one, or if the run measured no GPU."""
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         card, bars = run["machine"]["card"], run["bars"]
@@ -168,7 +168,7 @@ def _gpu_run(path: Path) -> dict[str, Any]:
         started = run["started"][:10]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
-            f"{path} is no report of bench/gpu.py ({error!r}); run it again, or remove the file."
+            f"{path} is not a report of bench/gpu.py ({error!r}); run it again, or remove the file."
         ) from error
     if run.get("small") or not card or not measured:
         raise UserError(f"{path} is a report of a run that measured no GPU; remove the file.")
@@ -251,9 +251,9 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> No
             print(f"saved {path.relative_to(root)}")
     for page in pages(root):
         text = page.read_text(encoding="utf-8")
-        anew = refill(text, root / SNAPSHOTS)
-        if anew != text:
-            page.write_text(anew, encoding="utf-8")
+        filled = refill(text, root / SNAPSHOTS)
+        if filled != text:
+            page.write_text(filled, encoding="utf-8")
             print(f"refilled {page.relative_to(root)}")
 
 

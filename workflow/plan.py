@@ -54,7 +54,7 @@ class Plan:
         self.uncorrected = f"{self.labels}/uncorrected/{{split}}/part-{{shard}}.parquet"
         """Labels as the labeller gave them."""
         self.detector_file = f"{self.out}/detectors/{{variant}}/seed{{n}}/{{file}}"
-        # Single decisions turned, and answers decoded by themselves.
+        # Single decisions reversed, and answers decoded one at a time.
         self.replays = f"{self.out}/generations/test/replays.parquet"
         self.replay_scores = f"{self.scores}/test/replays.parquet"
         self.timed_answers = f"{self.out}/generations/test/timed.parquet"
@@ -169,7 +169,7 @@ class Plan:
 
     @cached_property
     def replayed(self) -> list[schema.OperatingPoint]:
-        """The point whose single decisions are turned, in a list; empty unless the config asks for it."""
+        """The point whose single decisions are reversed, in a list; empty unless the config asks for it."""
         point = self.settings.main_point
         return [point] if point and self.settings.scale.replays else []
 

@@ -69,7 +69,7 @@ class Reporting:
         return sentences
 
     def shown(self, name: str) -> dict[str, Any]:
-        """What a table or figure depends on besides files and code: its entry and a part of the config."""
+        """What a table or figure depends on in addition to files and code: its entry and a part of the config."""
         plan = self.plan
         entry = ENTRIES[name]
         theme = entry.theme

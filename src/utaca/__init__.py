@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     """Import a public name from its module on first use (PEP 562)."""
     for module, names in _HOMES.items():
         if name in names:
-            # A public name is that of the object in its module, but for load_detector, which is "load" there.
+            # A public name is that of the object in its module, except load_detector, which is "load" there.
             return getattr(import_module(f"utaca.{module}"), "load" if name == "load_detector" else name)
     raise AttributeError(f"module 'utaca' has no attribute {name!r}")
 

@@ -53,7 +53,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             unbound.close()
             if sockets and error.errno == errno.EADDRNOTAVAIL:
-                continue  # An address of a name that has others, as IPv6 where it is switched off.
+                continue  # An address of a name that has others, such as IPv6 if it is switched off.
             for other in sockets:
                 other.close()
             raise UserError(refused(host, port, error)) from error

@@ -182,7 +182,7 @@ def natural_dtype(device: str, cpuinfo: Path = CPUINFO) -> str:
     """
     if device == "cuda":
         capabilities = [float(known) for known in _gpus_have("compute_cap") if known[:1].isdigit()]
-        # A GPU whose driver does not tell is taken for one from Ampere on.
+        # If the driver does not say, the GPU is assumed to be Ampere or newer.
         return "bfloat16" if max(capabilities, default=8) >= 8 else "float32"
     allowed = os.environ.get("ONEDNN_MAX_CPU_ISA", "ALL").upper()
     is_disabled = allowed not in ("ALL", "DEFAULT") and not re.search("BF16|FP16|AMX|AVX10", allowed)

@@ -84,9 +84,9 @@ def document_bytes(sizes: Sizes, m: MemorySettings, length: int, item: int, devi
 
     The document has ``length`` tokens; a number has ``item`` bytes; ``together`` prefill chunks share a pass;
     ``m.prefill_budget`` is a number of blocks, not :data:`OWN`. The bytes are those of the document's keys and values,
-    of the blocks' representatives, and of a pass. A pass holds the residual stream, its sum and its norm; besides these
-    either the MLP's part (three tensors of the MLP's width) or attention's part (six tensors as wide as the query
-    heads, and rotated and widened keys), whichever is larger.
+    of the blocks' representatives, and of a pass. A pass holds the residual stream, its sum and its norm; in addition
+    to these either the MLP's part (three tensors of the MLP's width) or attention's part (six tensors as wide as the
+    query heads, and rotated and widened keys), whichever is larger.
     """
     layers = sizes.layers
     kv_heads = sizes.kv_heads

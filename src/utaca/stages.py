@@ -27,13 +27,13 @@ STAGES = (
     Stage("documents", "biographies padded to the scale's lengths", ("fill", "pad"), checked=("fill", "pad")),
     Stage(
         "trajectories",
-        "answers under compact budgets, every token with its signals",
+        "answers under small budgets, each token with its signals",
         ("decode_trajectories",),
         checked=("decode_trajectories",),
     ),
     Stage(
         "labels",
-        "each of their tokens as correct, hallucinated or unknown",
+        "labels of these tokens: correct, hallucinated or unknown",
         ("label", "correct_labels", "label_traces", "label_tasks", "review_labels"),
         checked=("label", "label_traces", "label_tasks"),
     ),
@@ -47,13 +47,13 @@ STAGES = (
     ),
     Stage(
         "scores",
-        "the judge's scores of them",
+        "the judge's scores of these answers",
         ("score", "score_replays", "review_scores"),
         checked=("score", "score_replays"),
     ),
     Stage(
         "tasks",
-        "benchmarks of other domains, where points answer them",
+        "benchmarks of other domains, if points answer them",
         ("task_examples", "task_trajectories", "task_answers", "task_scores"),
     ),
     Stage("traces", "answers token by token, as pages", ("view_traces",)),

@@ -22,8 +22,8 @@ class Token:
     None without blocks, and -1 for a block that was left out (:attr:`blocks`). ``attended`` is the number of keys that
     the pass attended to, a mean over layers and heads.
 
-    ``rows`` counts the rows of the passes that were run for this token and for the guesses behind it; 0 for a
-    token that was itself a guess and had its row in the pass of an earlier token.
+    ``rows`` counts the rows of the passes that were run for this token and for the guesses after it; 0 for a token that
+    was itself a guess and had its row in the pass of an earlier token.
 
     ``gdm`` is the detector's (hallucinated, correct, unknown) for the first pass of the token; ``distrusted`` is the
     detector's verdict on this pass; ``intervened``: an intervention replaced the trigger's decision. ``tentative`` is

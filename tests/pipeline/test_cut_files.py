@@ -91,7 +91,7 @@ def test_a_damaged_stage_file_is_named_by_all_that_read_it(kind: str, scores: Pa
         lambda: tables.check_whole(path),
     )
     faults(path, *works)
-    with pytest.raises(UserError, match=r"other\.parquet is no whole Parquet file; remove it and run again"):
+    with pytest.raises(UserError, match=r"other\.parquet is not a complete Parquet file; remove it and run again"):
         works[0]()
 
 
@@ -148,7 +148,7 @@ def test_files_that_jobs_read_are_whole_before_the_first_job(scores: Path, tmp_p
     with pytest.raises(UserError) as fault:
         check_files(jobs, tmp_path)
     assert "2 files cannot be read" in str(fault.value)
-    assert f"{cut} is no whole Parquet file; remove it and run again." in str(fault.value)
+    assert f"{cut} is not a complete Parquet file; remove it and run again." in str(fault.value)
     assert f"{model} is not a detector" in str(fault.value)
     check_files([*jobs[1:], SimpleNamespace(input=[], output=[str(cut), str(made)])], tmp_path)
     # A user's own files are of the checks of the corpus.

@@ -124,7 +124,7 @@ def test_pages_say_which_gpus_have_run(tmp_path: Path) -> None:
     other = tmp_path / quote.GPUS / "other.json"
     for report in ("{broken", "[]", "null", "{}"):
         other.write_text(report)
-        with pytest.raises(UserError, match=r"other\.json is no report of bench/gpu\.py"):
+        with pytest.raises(UserError, match=r"other\.json is not a report of bench/gpu\.py"):
             quote.refill(sentence, tmp_path)
     for change in ({"small": True}, {"machine": {"card": ""}}, {"parts": {"card": {"status": "failed"}}}):
         other.write_text(json.dumps(run | change))
@@ -150,7 +150,7 @@ def test_pages_list_the_papers_tables(tmp_path: Path) -> None:
         ("{table: quick/test.csv, where: 'method == \"utaca\"', text: '{cas}'}", "its columns are method"),
         ("{rows: 1}", "names no table and no paragraph"),
         ("{paper: figures}", "of paper, tables can be quoted"),
-        ("{", "is no YAML"),
+        ("{", "is not YAML"),
     ],
 )
 def test_what_cannot_be_quoted_is_a_sentence(tmp_path: Path, settings: str, said: str) -> None:

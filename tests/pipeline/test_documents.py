@@ -176,7 +176,7 @@ def test_what_a_page_shows_is_read(page: str, text: str) -> None:
         ("<p>a<math><mi>x</mi></math>", "1 formula read without layout."),
         (
             "<p>a<script>make()</script>",
-            "text that scripts make not read (if it lacks, print the page to PDF in a browser).",
+            "text made by scripts not read (if you need it, print the page to PDF in a browser).",
         ),
         ("<script type=application/ld+json>{}</script><p>a", None),
         ("<p>a" + "b" * 200 + "<script>make()</script>", None),
@@ -414,7 +414,7 @@ OCR = "; if they are scans, run OCR on them first."
         (["Cover page", SCAN + line("All words " * 20)], None),
         (
             ["Cover page", line("\\001\\002\\003")],
-            "page 2 of 2 in fonts that do not say what their letters are; use OCR.",
+            "page 2 of 2 with fonts that have no character map; use OCR.",
         ),
     ],
 )
@@ -442,7 +442,7 @@ def test_fonts_that_do_not_name_their_letters_are_noted(font: DictionaryObject, 
     made.pages[0]["/Resources"]["/Font"][name("F2")] = font
     text, notes = read(made.content(), "a.pdf")
     assert text.startswith("Plain")
-    assert notes == ["page 1 of 2 in fonts that do not say what their letters are; use OCR."]
+    assert notes == ["page 1 of 2 with fonts that have no character map; use OCR."]
 
 
 def test_the_values_of_a_form_are_read(read: Read) -> None:

@@ -1,4 +1,4 @@
-"""What is checked before a run: each fault named with its mend, all of them at once; no network."""
+"""What is checked before a run: each fault named with its remedy, all of them together; no network."""
 
 import json
 import re

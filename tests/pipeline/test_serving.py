@@ -112,7 +112,7 @@ def test_an_answer_ends_where_it_is_told_to_and_a_seed_draws_the_same_again(serv
 
 def test_a_reader_that_reads_a_document_for_each_budget_is_not_served() -> None:
     own = make_reader(memory=MemorySettings(n_init=8, n_local=48, prefill_chunk=32, prefill_budget=-1))
-    with pytest.raises(UserError, match="prefill_budget a number of blocks"):
+    with pytest.raises(UserError, match="prefill_budget to a number of blocks"):
         servers.Server(own, ServerSettings("test", trigger="never"))
 
 
@@ -237,7 +237,13 @@ def test_the_server_ends_on_sigterm() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     try:
-        line = next(line for line in process.stdout if "answers at" in line)
+        # Notes, and then the address.
+        notes = []
+        for line in process.stdout:
+            if "answers at" in line:
+                break
+            notes.append(line)
+        assert any('understands only questions such as "Summarize the' in note for note in notes)
         address = line.partition("http://")[2].partition("/")[0]
         response = begin(address, chat(max_tokens=20, stream=True, temperature=2, seed=3)).getresponse()
         while b'"delta": {"content"' not in response.readline():

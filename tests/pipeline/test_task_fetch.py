@@ -193,7 +193,7 @@ def test_the_command_says_a_line_a_file(tmp_path: Path, serve: Any, monkeypatch:
         f"{tmp_path}/LongBench/narrativeqa.jsonl yourself.\n"
     )
     assert path.stat().st_mode & 0o044 == Path(__file__).stat().st_mode & 0o044, "others may read it"
-    assert "is there already; 3 rows" in typed("fetch-tasks", "--folder", str(tmp_path), "good").stdout
+    assert "was already there; 3 rows" in typed("fetch-tasks", "--folder", str(tmp_path), "good").stdout
     done = typed("fetch-tasks", "--folder", str(tmp_path), "better")
     assert done.exit_code == 2
     assert done.stderr == "Error: there is no benchmark file 'better'; choose one of good, bad\n"

@@ -184,7 +184,7 @@ def test_a_dry_run_names_what_cannot_be_made(checkout: Path, tmp_path: Path, wor
 
 # The end by a signal
 
-ENDED = "Interrupted. What is done is kept; the same command goes on."
+ENDED = "Interrupted. Finished work is kept; the same command continues."
 
 
 def ended(folder: Path, sign: str, number: int, *command: str) -> list[str]:
@@ -239,7 +239,7 @@ def test_a_run_that_is_interrupted_ends_in_a_sentence_and_goes_on(tmp_path: Path
     assert done.returncode == 1
     (error,) = [line for line in done.stdout.splitlines() if "Error" in line]
     path = "results/smoke/documents/test.parquet"
-    assert error == f"Error: {path} is no whole Parquet file; remove it and run again."
+    assert error == f"Error: {path} is not a complete Parquet file; remove it and run again."
     assert "Finished jobid" not in done.stdout
 
 

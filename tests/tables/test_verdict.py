@@ -77,12 +77,12 @@ def resampled(files, terms: list[tuple[str, float]], n: int = 20) -> tuple[float
     ("given", "n", "start"),
     [
         ([*INFLLM, *utaca((32, 128, 0.7)), *utaca((32, 256, 0.9), trigger="agreement")], 20, "UT-ACA does better than "
-         "InfLLM on 20 documents: at equal tokens, its CAS differs by +40.0 percentage points ["),
+         "InfLLM on 20 documents: at equal tokens, the difference in CAS is +40.0 percentage points ["),
         ([*INFLLM, *utaca((32, 128, 0.1), (64, 512, 0.4))], 20, "UT-ACA does worse than InfLLM on 20 documents: at "
-         "equal tokens, on average over 2 settings, its CAS differs by -25.0 percentage points [-2"),
+         "equal tokens, on average over 2 settings, the difference in CAS is -25.0 percentage points [-2"),
         ([*INFLLM, *utaca((32, 256, 0.51)), *utaca((32, 256, 0.2), trigger="chained")], 20, "UT-ACA shows no clear "
-         "difference from InfLLM on 20 documents: at equal tokens, its CAS differs by +1.2 percentage points [0.0, "
-         "3.8]; with all passes counted, by +1.2 percentage points [0.0, 3.8].**"),
+         "difference from InfLLM on 20 documents: at equal tokens, the difference in CAS is +1.2 percentage points "
+         "[0.0, 3.8]; with all passes counted, it is +1.2 percentage points [0.0, 3.8].**"),
         ([*INFLLM, *utaca((32, 256, 0.0))], 3,
          "UT-ACA does worse than InfLLM on 3 documents, too few for a firm result: at equal tokens"),
         ([*INFLLM, *utaca((32, 256, 0.0), (64, 512, 0.0))], 1,
@@ -118,15 +118,16 @@ def test_a_mean_is_resampled_as_a_mean(tmp_path, config) -> None:
 def test_a_gain_is_claimed_if_all_passes_have_it_too(tmp_path, config) -> None:
     given = [*INFLLM, *utaca((32, 128, 0.6))]
     both = judged(made(tmp_path, given, passes=2), config)
-    said = "**UT-ACA does better than InfLLM on 20 documents: at equal tokens, its CAS differs by +30.0 percentage "
+    said = "**UT-ACA does better than InfLLM on 20 documents: at equal tokens, the difference in CAS is +30.0 percent"
     assert both.lead.startswith(said)
-    assert "]; with all passes counted, by +10.0 percentage points [" in both.lead
+    assert "]; with all passes counted, it is +10.0 percentage points [" in both.lead
     one = judged(made(tmp_path, given, passes=4), config)
     said = (
-        "**UT-ACA does better than InfLLM by its accepted passes only on 20 documents: at equal tokens, its CAS differs"
+        "**UT-ACA does better than InfLLM, if only accepted passes count, on 20 documents: at equal tokens, the "
+        "difference in CAS"
     )
     assert one.lead.startswith(said)
-    assert "]; with all passes counted, by -10.0 percentage points [" in one.lead
+    assert "]; with all passes counted, it is -10.0 percentage points [" in one.lead
     assert one.frame["gain_all_pct"].tolist() == pytest.approx([-10])
 
 
@@ -140,9 +141,8 @@ def test_the_verdict_names_the_difference_to_the_control(tmp_path, config) -> No
     table = judged(files, config)
     assert table.lead.startswith("**UT-ACA does better than InfLLM on 20 documents: at equal tokens, on average over 2")
     control = f"UT-ACA does better than {verdict.CONTROL} on 20 documents: at equal tokens, on "
-    assert (
-        f".** {control}average over 2 settings, its gain on InfLLM differs by +27.5 percentage points [" in table.lead
-    )
+    gained = "average over 2 settings, the difference in gain over InfLLM is +27.5 percentage points ["
+    assert f".** {control}{gained}" in table.lead
     row = table.frame[table.frame["over"] == verdict.CONTROL].iloc[0]
     terms = [("utaca-K32-sub16", 0.5), ("utaca-K64-sub16", 0.5)]
     terms += [("no_detector-K32-sub16-every4", -0.5), ("no_detector-K64-sub16-every4", -0.5)]
@@ -180,7 +180,8 @@ def test_the_plan_decides_what_is_claimed(tmp_path, config) -> None:
     assert p["Agreement oracle (both passes) K_max=32, Sub.16"] > 0.1
     said = table.lead.splitlines()
     assert said[0].startswith(
-        "**UT-ACA K_max=64, Sub.16 does worse than InfLLM on 20 documents: at equal tokens, its CAS differs by -60.0"
+        "**UT-ACA K_max=64, Sub.16 does worse than InfLLM on 20 documents: at equal tokens, the difference in CAS is "
+        "-60.0"
     )
     assert said[0].endswith("** It is the primary comparison of the plan.")
 
@@ -207,7 +208,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
     said = table.lead.splitlines()
     assert said[0].startswith(
         "**UT-ACA K_max=32, Sub.16 does better than No detector K_max=32, Sub.16 on 20 documents: at equal tokens, "
-        "its gain on InfLLM differs by +15.0 percentage points ["
+        "the difference in gain over InfLLM is +15.0 percentage points ["
     )
     config.plan.secondary.append(f"{every} over utaca-K32-sub16")
     with pytest.raises(UserError, match=f"the plan compares {every}, but it has no answers"):
@@ -227,7 +228,7 @@ def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     assert notes["UT-ACA K_max=96, Sub.16"] == "compared with InfLLM K=32, which selects fewer (512)"
     (tmp_path / "b").mkdir()
     table = judged(made(tmp_path / "b", [*INFLLM, ("infllm", 64, "", "", 0, 0.0), few, near, *none]), config)
-    assert "at equal tokens, its CAS differs by -20.0 percentage points" in table.lead, (
+    assert "at equal tokens, the difference in CAS is -20.0 percentage points" in table.lead, (
         "none beyond, or without a token"
     )
 

@@ -15,7 +15,7 @@ rule generate:
         f"{LOGS}/generate/{{split}}-{{kind}}-{{shard}}.log",
     benchmark:
         f"{BENCHMARKS}/generate/{{split}}-{{kind}}-{{shard}}.tsv"
-    # Long jobs first, lest one is left alone at the end.
+    # Long jobs first, so that none is left over at the end.
     priority: 1
     conda:
         "../../environment.yml"
@@ -38,7 +38,7 @@ rule generate:
         "../scripts/generate.py"
 
 
-# Single decisions of a detector, turned.
+# Single decisions of a detector, reversed.
 rule replay:
     input:
         documents=f"{OUT}/documents/test.parquet",

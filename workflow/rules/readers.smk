@@ -1,7 +1,7 @@
 """Fetching of readers."""
 
 
-# A whole file is kept, and nothing is fetched, where code alone has changed.
+# If only code has changed, a complete file is kept and nothing is fetched.
 rule public_reader:
     output:
         update("data/readers/{file}.gguf"),

@@ -1,4 +1,4 @@
-"""What a run is: its config, and everything that it takes from outside, written down beside its results."""
+"""What a run is: its config, and everything that it takes from outside, written down with its results."""
 
 
 # No stage depends on it: a run that grows would hide from Snakemake what else has changed behind it.

@@ -37,7 +37,7 @@ rule task_answers:
         f"{LOGS}/task_answers/{{task}}.log",
     benchmark:
         f"{BENCHMARKS}/task_answers/{{task}}.tsv"
-    # Long jobs first, lest one is left alone at the end.
+    # Long jobs first, so that none is left over at the end.
     priority: 1
     conda:
         "../../environment.yml"

@@ -37,7 +37,7 @@ with stage_log(snakemake.log[0]):
         shown = traces(detectors[0].settings, *split)
         for seed, detector in enumerate(detectors):
             for readout, decided in verdicts(detector, shown).items():
-                # Compared with the baselines under their rule is the main variant alone.
+                # Only the main variant is compared with the baselines under their rule.
                 if readout != "youden" or variant == params.main:
                     name = f"{variant}_{readout}" if readout else variant
                     tables.append(detections(decided, shown, name, seed))

@@ -9,6 +9,6 @@ from utaca.runs import record as runs
 
 with stage_log(snakemake.log[0]):
     inputs = [Path(path) for path in snakemake.input.files]
-    told = runs.manifest(snakemake.config, inputs, Path(snakemake.scriptdir).resolve().parents[1])
+    manifest = runs.manifest(snakemake.config, inputs, Path(snakemake.scriptdir).resolve().parents[1])
     with atomic_path(snakemake.output[0]) as scratch:
-        scratch.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        scratch.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The reader's files, brought here before jobs need them."""
+"""The reader's files, fetched before jobs need them."""
 
 import sys
 

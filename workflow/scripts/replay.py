@@ -1,4 +1,4 @@
-"""Answers of the test split with single decisions of a detector turned."""
+"""Answers of the test split with single decisions of a detector reversed."""
 
 import torch
 

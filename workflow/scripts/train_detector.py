@@ -22,7 +22,7 @@ def paths(name: str) -> list[str]:
 
 
 def biographies(split: str) -> list[Sequences]:
-    """The trajectories of a split as the detector is shown them; empty where it learns from benchmarks alone."""
+    """The trajectories of a split as the detector is shown them; empty if it learns only from benchmarks."""
     if not (files := paths(split)):
         return []
     labels = paths(f"{split}_labels")

@@ -15,7 +15,7 @@ import utaca
 from utaca.app import documents
 from utaca.app.cache import opened
 from utaca.app.choices import Choice, choose
-from utaca.app.questions import ONE_FORM, is_understood, understands
+from utaca.app.questions import is_understood, limit
 from utaca.app.streams import tell
 from utaca.decoding.loop import Batch
 from utaca.decoding.options import Decoding
@@ -88,11 +88,9 @@ def ask(
 
 
 def _note_on(question: str, reader: Reader) -> str:
-    """What the user must know about a question: which questions the reader understands, if not all; else ""."""
+    """A note if the reader does not understand every question: which it does, and whether this is one; else ""."""
     settings = reader.settings
-    if settings.prompt != ONE_FORM:
-        return ""
-    note = understands(settings)
+    note = limit(settings)
     if is_understood(settings, question):
         return note
     return f"{note} Yours has another form: expect a wrong answer. 'utaca fetch' lists other readers."
@@ -222,7 +220,7 @@ def show_json(token: Token) -> None:
 
 
 def colours(out: TextIO) -> bool:
-    """Whether to write colours: to a terminal that has them, unless the user wants none (https://no-color.org)."""
+    """Whether to write colours: to a terminal that has them, unless the user asked for none (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
 

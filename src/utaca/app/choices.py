@@ -31,7 +31,7 @@ from utaca.settings.triggers import parse as parse_trigger
 PREFERRED = ("needed_chained", "utaca", "needed")
 """Names of shipped detectors; the first of them that ships for a reader is the reader's default trigger."""
 DRAFTS = 7
-"""Most tokens that are guessed at once by default."""
+"""Default number of tokens to guess together."""
 NEVER = TriggerSetting("never", None)
 
 
@@ -106,7 +106,7 @@ def choose(
 def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
     """The detector of a ``name`` or file for a reader, by default the one that :func:`choose` takes.
 
-    None if no name is given and no detector ships for the reader. Raises :class:`UserError` if the name is no
+    None if no name is given and no detector ships for the reader. Raises :class:`UserError` if the name is not a
     detector's, or if the detector does not suit the reader.
     """
     name = name or _preferred(reader)

@@ -1,6 +1,6 @@
 """What the shell completes after Tab: names of readers, triggers and targets (``utaca --install-completion``).
 
-Typer leaves out the names that do not begin with what was typed. Where no name fits, the shell completes files.
+Typer leaves out the names that do not begin with what was typed. If no name fits, the shell completes files.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ Completions = list[tuple[str, str]]
 """Names, each with what it means; shells that show help show it."""
 
 DEFAULT_RUN = "quick"
-"""The run whose tables are completed where no other run has been made."""
+"""The run whose tables are completed if no other run has been made."""
 
 
 def readers() -> list[str]:

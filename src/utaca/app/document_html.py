@@ -17,7 +17,7 @@ import tinycss2
 import webencodings
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-# Never text of the page: what it is made from, and the parts of drawings that are not drawn where they stand.
+# Never text of the page: what it is made from, and the parts of drawings that are not drawn in place.
 _NO_TEXT = re.compile(
     "head|title|script|style|template|base|link|meta|param|source|track|area|datalist|desc|defs|metadata|symbol|"
     "marker|clippath|mask|pattern|filter|lineargradient|radialgradient|annotation|annotation-xml"
@@ -79,7 +79,7 @@ def read(page: str) -> tuple[str, list[str]]:
 def declared(content: bytes) -> str | None:
     """The encoding that a page declares, as browsers take it, by its name in the Encoding Standard.
 
-    None if it declares none; a label that the standard does not know is no declaration. A page may declare it by
+    None if it declares none; a label that the standard does not know is not a declaration. A page may declare it by
     ``<meta charset="...">``, by ``<meta http-equiv="content-type" content="text/html; charset=...">``, or as XML by
     ``<?xml encoding="..."?>``; of several, the first in this order counts that is known.
     """
@@ -126,7 +126,7 @@ def decoded(content: bytes, encoding: str) -> tuple[str, int]:
 def _as_browsers(error: UnicodeError) -> tuple[str, int]:
     """Error handler for ``decode``: what browsers make of bytes that Python does not know in an encoding.
 
-    Returns the text in their place, and where decoding goes on.
+    Returns the text in their place, and where decoding continues.
     """
     data = error.object[error.start : error.start + 2]
     # Of a single-byte encoding (charmap): bytes 0x80 to 0x9F without a character are the control codes of that number.
@@ -212,7 +212,7 @@ class _Lines:
             self.joined(line)
 
     def kept(self, data: str) -> None:
-        """Add text and keep its white space."""
+        """Add text and keep its white space, except at the end of a line."""
         for number, line in enumerate(data.split("\n")):
             if number:
                 self.feed(None)
@@ -239,7 +239,7 @@ class _Style:
     """The style of an element, as far as the text of the element and its descendants depends on it."""
 
     removed: bool = False
-    """It is no text of the page."""
+    """It is not text of the page."""
     hidden: bool = False
     """It is not shown, and no style of a descendant changes that."""
     invisible: bool = False
@@ -301,11 +301,11 @@ class _Page:
         if self._elsewhere:
             yield "the page that it sends browsers on to not read"
         if self._scripts and length < _FEW:
-            yield "text that scripts make not read (if it lacks, print the page to PDF in a browser)"
+            yield "text made by scripts not read (if you need it, print the page to PDF in a browser)"
 
     def _root(self, page: str) -> LexborNode:
         """Parse a page: note its style sheets, scripts and where it sends browsers; return its root element."""
-        # To browsers that run scripts the content of noscript is no markup, as that of noembed is to Lexbor.
+        # For browsers that run scripts, the content of noscript is not markup; for Lexbor, that of noembed is not.
         tree = LexborHTMLParser(_NOSCRIPT.sub(r"<\1noembed", page))
         self._trees.append(tree)  # lest its nodes go
         self._styles |= _sheets(tree)
@@ -383,7 +383,7 @@ class _Page:
             has_source = attributes.get("src") or attributes.get("data")
             is_embedded = bool(tag in ("iframe", "frame", "embed", "object") and has_source)
             self._embedded += is_embedded and style.shown
-            # Their content is not shown, but for that of an object without a source.
+            # Their content is not shown, except that of an object without a source.
             if tag != "object" or is_embedded:
                 style = replace(style, hidden=True)
         return inner, style
@@ -594,7 +594,7 @@ def _value(name: str, tokens: list[Any]) -> str:
     """What a property's value, as tokens, says of text; "" if nothing.
 
     That is "none" or "shown"; for a size also "inherit" (as the parent has it); for white space the name of a method
-    of :class:`_Lines`. A value of several tokens says nothing, but for that of ``display``, as in ``inline flex``.
+    of :class:`_Lines`. A value of several tokens says nothing, except that of ``display``, as in ``inline flex``.
     """
     if len(tokens) != 1:
         return "shown" if name == "display" and tokens else ""

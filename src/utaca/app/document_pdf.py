@@ -53,7 +53,7 @@ def read(content: bytes, name: str) -> tuple[str, list[str]]:
             if len(reading.failed) == len(texts) > 0:
                 raise reading.failed[1]  # no page can be read: the error of page 1 stands for all
             texts.append("\n".join(reading.rest()))
-            # A whole file ends in %%EOF; an object (endobj) behind the last of these means that the end is missing.
+            # A whole file ends in %%EOF; an object (endobj) after the last of these means that the end is missing.
             is_cut = content.rfind(b"%%EOF") < content.rfind(b"endobj")
             left_out = list(reading.left_out(cut=is_cut))
         except UserError:
@@ -172,7 +172,7 @@ class _Reading:
         if self._pictures:
             yield f"{_listed(self._pictures, self._pages)} with pictures and hardly any text; {scans}"
         if self._garbled:
-            yield f"{_listed(self._garbled, self._pages)} in fonts that do not say what their letters are; use OCR"
+            yield f"{_listed(self._garbled, self._pages)} with fonts that have no character map; use OCR"
         if self.failed:
             yield f"{_listed(self.failed, self._pages)} damaged and not read"
         if self._damaged:
@@ -222,7 +222,7 @@ class _Reading:
             return []
 
     def _remark(self, page: PageObject, note: DictionaryObject, kind: Any) -> Iterator[str]:
-        """Yield the text of an annotation that is no field, if it has one; ``kind`` is its subtype.
+        """Yield the text of an annotation that is not a field, if it has one; ``kind`` is its subtype.
 
         The text is in /Contents, or in /RC as rich text; /T is the author.
         """
@@ -429,7 +429,7 @@ def _listed(pages: Iterable[int], number: int) -> str:
 def _hidden_layers(pdf: PdfReader) -> set[int]:
     """The object numbers of the layers that a viewer does not show when it opens the file.
 
-    These are, by the default configuration /D of /OCProperties: all layers (/OCGs) if its /BaseState is /OFF, but for
+    These are, by the default configuration /D of /OCProperties: all layers (/OCGs) if its /BaseState is /OFF, except
     those listed under /ON, and those listed under /OFF.
     """
     with suppress(Exception):  # a damaged list hides nothing

@@ -72,6 +72,26 @@ class Command(TyperCommand):
         pieces = super().collect_usage_pieces(ctx)
         return [re.sub(r"[\[{](\[.*)[\]}]\.\.\.", r"\1", piece) for piece in pieces]
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the lists of arguments and options, without the Python types that Typer puts after arguments."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                name, meaning = record
+                section = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                sections[section].append((re.sub(r" <\S+>$", "", name), _limits_in_words(meaning)))
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+def _limits_in_words(meaning: str) -> str:
+    """A help text with limits such as ``x>=1`` and ``0<=x<=9`` as words."""
+    meaning = re.sub(r"\b(\d+)<=x<=(\d+)", r"\1 to \2", meaning)
+    return re.sub(r"\bx>=(\d+)", r"at least \1", meaning)
+
 
 _STYLE: dict[str, Any] = {
     "cls": Commands,
@@ -94,8 +114,8 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-HOST = typer.Option(help="Address to listen on. 0.0.0.0 lets other machines connect.")
-PORT = typer.Option(help="Port to listen on. 0 takes any free port.", min=0, max=65535)
+HOST = typer.Option(metavar="ADDRESS", help="Address to listen on. 0.0.0.0 lets other machines connect.")
+PORT = typer.Option(metavar="PORT", help="Port to listen on. 0 takes any free port.", min=0, max=65535)
 
 
 @app.callback()
@@ -203,7 +223,7 @@ def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
     return {"cache": None if no_cache else folder, "cache_size": bytes_of(size)}
 
 
-@app.command()
+@app.command(cls=Command)
 def score(
     reader: Annotated[str, READER],
     words: Annotated[
@@ -259,7 +279,7 @@ def score(
     scoring.score(wanted, document, *words)
 
 
-@app.command()
+@app.command(cls=Command)
 def serve(
     reader: Annotated[str, READER],
     host: Annotated[str, HOST] = "127.0.0.1",
@@ -319,7 +339,7 @@ def serve(
     server.serve(loaded, settings, sockets)
 
 
-@app.command()
+@app.command(cls=Command)
 def fetch(
     reader: Annotated[
         str | None,
@@ -364,7 +384,7 @@ def fetch_tasks(
             n_faults += 1
             streams.tell(f"Error: {file.fault}.")
         else:
-            done = "fetched and checked" if file.now else "is there already"
+            done = "fetched and checked" if file.now else "was already there"
             print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
     if n_faults:
         raise typer.Exit(1)
@@ -440,9 +460,11 @@ def _names_target(words: list[str]) -> bool:
     return bool(command_line.read(["snakemake", *words]).targets)
 
 
-@app.command("check-endpoint")
+@app.command("check-endpoint", cls=Command)
 def check_endpoint(
-    endpoint: Annotated[str, typer.Argument(help="Name of a file in config/endpoint.")] = "gpt_oss_120b",
+    endpoint: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of a file in config/endpoint.")
+    ] = "gpt_oss_120b",
     base_url: Annotated[
         str | None,
         typer.Option(metavar="URL", help="Address of the server, ending in /v1, instead of the endpoint's address."),
@@ -478,7 +500,7 @@ STORE = typer.Option(metavar="PLACE", help="Where the replies are stored: a file
 STORED = "results/answers.sqlite"
 
 
-@answers.command("list")
+@answers.command("list", cls=Command)
 def list_answers(store: Annotated[str, STORE] = STORED) -> None:
     """Count the stored replies by model, prompt version and answer format."""
     from utaca.endpoints import listing
@@ -490,7 +512,7 @@ def list_answers(store: Annotated[str, STORE] = STORED) -> None:
         print(listing.listed(answers))
 
 
-@answers.command("export")
+@answers.command("export", cls=Command)
 def export_answers(
     model: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only replies of this model.  [default: all models]")
@@ -505,7 +527,7 @@ def export_answers(
             print(line)
 
 
-@answers.command("prune")
+@answers.command("prune", cls=Command)
 def prune_answers(
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Only replies of this model.")] = None,
     before: Annotated[
@@ -525,7 +547,7 @@ def prune_answers(
         print(f"{number} answers {'would be ' if dry_run else ''}removed from {answers.place}")
 
 
-@app.command("serve-rules")
+@app.command("serve-rules", cls=Command)
 def serve_rules(
     host: Annotated[str, HOST] = "127.0.0.1",
     port: Annotated[int, PORT] = 8000,

@@ -33,6 +33,11 @@ def understands(reader: ReaderSettings, subject: str = "") -> str:
     return f"{subject} understands any question."
 
 
+def limit(reader: ReaderSettings) -> str:
+    """The sentence of :func:`understands` for a reader that does not understand every question; else ""."""
+    return understands(reader) if reader.prompt == ONE_FORM else ""
+
+
 def is_understood(reader: ReaderSettings, text: str) -> bool:
     """Whether a question has the form that a reader understands."""
     return reader.prompt != ONE_FORM or _FORM.fullmatch(text.strip()) is not None

@@ -26,14 +26,14 @@ from utaca.readers.load import Reader
 COLUMNS = ("document", "question", "answer")
 """Columns of the rows to score."""
 TOTALS = ("tokens", "logprob", "mean_logprob", "min_margin", "mean_entropy", "max_hallucinated", "doubted", "spans")
-"""Columns that the file of scores has besides."""
+"""Further columns of the file of scores."""
 _PATH = re.compile(r"\S+\.\w{1,5}")
 """What a cell of column ``document`` looks like that names a file, and not a text."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a user wants: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
+    """What a user asks for: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
 
     Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. Documents that were
     read are kept in the folder ``cache``, at most ``cache_size`` bytes; None: they are not kept.

@@ -16,7 +16,7 @@ def tell(sentence: str) -> None:
 
 
 def guard() -> None:
-    """Make standard output raise :class:`UserError` where it cannot be written to, and standard error go on.
+    """Make standard output raise :class:`UserError` if it cannot be written to, and standard error go on.
 
     Raises :class:`UserError` at once if standard output is closed. A broken pipe stays a :class:`BrokenPipeError`.
     """
@@ -28,7 +28,7 @@ def guard() -> None:
 
 
 def end() -> None:
-    """Write what is left to standard output. Raises :class:`UserError` if that fails, but for a broken pipe."""
+    """Write what is left to standard output. Raises :class:`UserError` if that fails, except for a broken pipe."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -39,7 +39,7 @@ def _drop(number: int) -> None:
     """Let the file ``number`` lead nowhere, so that what Python still writes to it when it exits raises no error."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     if nowhere == number:
-        # The number was closed, so the system gave it to the opened file; child processes are to have it too.
+        # The number was closed, so the system gave it to the opened file; child processes must have it too.
         os.set_inheritable(number, True)
     else:
         os.dup2(nowhere, number)

@@ -68,7 +68,7 @@ def _sentence_around(text: str, place: tuple[int, int], span: tuple[int, int]) -
     """The sentence within ``span`` that has the characters ``place``; all of these are offsets [start, end)."""
     start, end = span
     first, last = place
-    # Full stops within the place end no sentence, but for one at its very end.
+    # Full stops within the place end no sentence, except one at its very end.
     ends_before = [stop.end() for stop in _SENTENCE_END.finditer(text, start, first)]
     end_after = _SENTENCE_END.search(text, last - 1, end)
     return _stripped(text, ends_before[-1] if ends_before else start, end_after.end() if end_after else end)

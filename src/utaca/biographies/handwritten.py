@@ -11,7 +11,7 @@ from utaca.errors import UserError
 from utaca.records.texts import Filled, checked, records
 from utaca.sizes import FACTS
 
-MEND = "correct it, or name another JSONL file of biographies"
+REMEDY = "correct it, or name another JSONL file of biographies"
 
 
 class _Fact(TypedDict):
@@ -35,19 +35,19 @@ class Biography(TypedDict):
 def biographies(path: str | Path) -> list[Biography]:
     """Read the biographies of a JSONL file; raises :class:`UserError` if it is missing or a row is malformed."""
     rows: dict[str, Biography] = {}
-    for where, record in records(path, MEND):
-        row = checked(Biography, record, where, MEND)
+    for where, record in records(path, REMEDY):
+        row = checked(Biography, record, where, REMEDY)
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
                 raise UserError(f"{where} has the value {fact['value']!r}, but its text does not contain it; {MEND}")
         attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:
-            raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {MEND}")
+            raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {REMEDY}")
         if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
             raise UserError(f"{where} has the same id {row['id']!r} as an earlier row; {MEND}")
     if not rows:
-        raise UserError(f"{path} has no biographies; {MEND}")
+        raise UserError(f"{path} has no biographies; {REMEDY}")
     return list(rows.values())
 
 

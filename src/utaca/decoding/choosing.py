@@ -27,7 +27,7 @@ class Choosing(ABC):
 
 
 class Noted(Choosing):
-    """A choice that notes something about each pass, as its full logits, which a trace does not keep.
+    """A choice that notes something about each pass that a trace does not keep, such as its full logits.
 
     It serves one answer. A derived class writes :meth:`choose`.
     """
@@ -63,7 +63,7 @@ class Noted(Choosing):
 
 
 class Given(Noted):
-    """An answer that is given: every step chooses its token. The note is the entropy [] of the pass, in nats."""
+    """A given answer: every step chooses its token. The note is the entropy [] of the pass, in nats."""
 
     def __init__(self, tokens: list[int]) -> None:
         """``tokens`` are the ids of the answer; decoding must end with the last of them."""

@@ -42,7 +42,7 @@ FIRST_ACCURACY = 0.6
 
 
 class PromptLookup:
-    """Guesses of an answer's next tokens, looked up in document, question and answer; at most ``most`` at once.
+    """Guesses of an answer's next tokens, looked up in document, question and answer; at most ``most`` together.
 
     How many are worth verifying follows from how often guesses were right, and from how many answers share the passes:
     after many wrong guesses, none is. They are compared with the answer all the same, so that guessing starts again
@@ -101,9 +101,9 @@ class PromptLookup:
 
     @staticmethod
     def _following(tokens: np.ndarray, count: int) -> list[int]:
-        """The ``count`` tokens behind the place where most of the last tokens occurred before; of several, the last.
+        """The ``count`` tokens after the place where most of the last tokens occurred before; of several, the last.
 
-        Fewer where the text ends, and none if the last token did not occur before.
+        Fewer at the end of the text, and none if the last token did not occur before.
         """
         if not count:
             return []
@@ -124,7 +124,7 @@ class PromptLookup:
 
 
 class GivenAnswer:
-    """Guesses of the next tokens of an answer that is given, at most ``most`` at once."""
+    """Guesses of the next tokens of an answer that is given, at most ``most`` together."""
 
     def __init__(self, tokens: list[int], most: int) -> None:
         """``tokens`` are the ids of the whole answer."""
@@ -133,7 +133,7 @@ class GivenAnswer:
         self._length = 0
 
     def add(self, token: int) -> None:
-        """Go on behind a token of the answer."""
+        """Continue after a token of the answer."""
         self._length += 1
 
     def guesses(self, also: int | None = None) -> list[int]:
@@ -157,7 +157,7 @@ class CompactPasses:
     end_tokens: frozenset[int]
 
     def guess(self, state: State, tokens: Tensor) -> Generator[list[Step], None, tuple[list[int], list[Step]]]:
-        """Guess what follows ``tokens`` [1] behind a state: yield each step for the caller to run.
+        """Guess what follows ``tokens`` [1] after a state: yield each step for the caller to run.
 
         Return the guesses, and the steps that gave them.
         """
@@ -194,16 +194,16 @@ class Row:
 
 
 class Drafts:
-    """The rows of an answer's passes: a first one that is wanted, and those of guesses behind it.
+    """The rows of an answer's passes: a first one that is wanted, and those of guesses after it.
 
-    ``guesser`` is None where nothing is guessed; each pass then has one row.
+    ``guesser`` is None if nothing is guessed; each pass then has one row.
     """
 
     def __init__(self, state: State, generation: Generation, guesser: Guesser | CompactPasses | None) -> None:
         self._state = state
         self._generation = generation
         self._guesser = guesser
-        # Rows of the last pass behind the one that was read last.
+        # Rows of the last pass after the one that was read last.
         self._rows: list[Row] = []
 
     def take(self, token: int | None, k: int, second_budget: int) -> Row | None:
@@ -213,7 +213,7 @@ class Drafts:
         """
         if self._rows and token is not None and self._rows[0].follows(token, k, second_budget):
             return self._rows.pop(0)
-        # The next row has a wrong guess or another budget, and the rows behind it saw its token.
+        # The next row has a wrong guess or another budget, and the rows after it saw its token.
         self.reject()
         return None
 
@@ -227,13 +227,13 @@ class Drafts:
     ) -> Generator[list[Step], None, Row]:
         """Yield the steps of a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets, to be run.
 
-        Return the row of ``tokens``. ``also`` is a guess of the first token behind them, besides those that are looked
-        up. The passes of :class:`CompactPasses` are yielded first.
+        Return the row of ``tokens``. ``also`` is a guess of the first token after them, in addition to those that are
+        looked up. The passes of :class:`CompactPasses` are yielded first.
         """
         self.reject()
         guesses: list[int] = []
         compact: list[Step] = []
-        # Rows of a chain have one token each, so nothing is guessed behind a longer step.
+        # Rows of a chain have one token each, so nothing is guessed after a longer step.
         if len(tokens) == 1 and isinstance(self._guesser, Guesser):
             guesses = self._guesser.guesses(also)[: self._state.longest_chain - 1]
         elif len(tokens) == 1 and self._guesser is not None:

@@ -78,7 +78,7 @@ class CustomGenerate:
         question_tokens: int | None = None,
         **model_kwargs: Any,
     ) -> GenerateDecoderOnlyOutput | Tensor:
-        """Decode behind prompts ``input_ids`` [B, L]; ``generate`` calls this.
+        """Decode after prompts ``input_ids`` [B, L]; ``generate`` calls this.
 
         ``document_tokens`` and ``question_tokens`` are arguments of ``generate`` too; they go before those of
         :func:`custom_generate`. Returns what ``generate`` returns: sequences [B, L + n], or an output that has them.
@@ -147,7 +147,7 @@ def custom_generate(
         model.generate(**inputs, custom_generate=utaca.custom_generate(budget=32), max_new_tokens=64)
 
     ``budget``, ``policy``, ``trigger`` and ``drafts`` are as in :class:`utaca.Decoding`; the budget is by default the
-    one of the reader's config, else 32. A prompt is a document and a question behind it: the document is its first
+    one of the reader's config, else 32. A prompt is a document and a question after it: the document is its first
     ``document_tokens``, or all but its last ``question_tokens`` (64 by default), padding not counted. ``memory`` are
     the settings of block memory, by default those of the listed reader whose model it is, else InfLLM's. The loop keeps
     the last ``documents`` that it read, and reads none of them again.
@@ -191,7 +191,7 @@ class _Rows:
         self._batch = Batch()
         self._answers: list[OpenAnswer] = []
         self._choices: list[_Processed] = []
-        # Number of tokens of each answer; those behind are not part of it.
+        # Number of tokens of each answer; those after are not part of it.
         self._lengths: list[int] = []
 
     def add(self, memory: BlockMemory, question: tuple[int, ...], options: dict[str, Any]) -> None:
@@ -213,7 +213,7 @@ class _Rows:
         scores: tuple[Tensor, ...] | None = () if config.return_dict_in_generate and config.output_scores else None
         logits: tuple[Tensor, ...] | None = () if config.return_dict_in_generate and config.output_logits else None
         unfinished = torch.ones(count, dtype=torch.bool, device=sequences.device)
-        # As transformers has it: only where an end token may finish a row, finished rows go on as padding.
+        # As transformers has it: only where an end token may finish a row, finished rows continue as padding.
         pads = any(hasattr(criterion, "eos_token_id") for criterion in self._criteria)
         self._lengths = [0] * count
         for number in range(most):

@@ -2,7 +2,7 @@
 
 To follow one token, read :func:`_decode`, which is the algorithm, then :mod:`utaca.memory.passes` (retrieval),
 :mod:`utaca.memory.attention`, :mod:`utaca.detection.token_reader` (signals, verdict) and
-:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and goes on once these steps have run, so that the
+:meth:`utaca.memory.branch.Branch.commit`. An answer plans steps and continues once these steps have run, so that the
 answers of a :class:`Batch` share the model's passes.
 """
 
@@ -32,7 +32,7 @@ from utaca.trace import Generation, Token
 
 
 def generate(reading: Reading, question: str, **options: Any) -> Generation:
-    """Answer ``question`` about the document. Options, ``budget`` among them, are the fields of :class:`Decoding`.
+    """Answer ``question`` about the document. Options, such as ``budget``, are the fields of :class:`Decoding`.
 
     Raises :class:`UserError` as :class:`Decoding` does, and :class:`NotFiniteError`, with the tokens so far, if the
     model's logits are not finite.
@@ -82,7 +82,7 @@ class Batch:
         answer.result()  # the Generation, or the error that ended it
 
     Methods may be called from any thread: one call runs at a time, and takes turns with :func:`generate` and
-    :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends that answer alone. An error of a pass,
+    :func:`utaca.prefill`. An error of one answer (:attr:`OpenAnswer.error`) ends only that answer. An error of a pass,
     such as a lack of memory, is raised by :meth:`step` and changes no answer: drop some answers and step again.
     """
 
@@ -158,7 +158,7 @@ class OpenAnswer:
         self.events = _decode(decoding, self.generation, lambda: answer().together)
 
     def advance(self) -> list[Token]:
-        """Go on after the planned steps have run, up to the next ones; return the tokens committed in between."""
+        """Continue after the planned steps have run, up to the next ones; return the tokens committed in between."""
         tokens: list[Token] = []
         self.planned = []
         try:
@@ -195,7 +195,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
     budgets = decoding.budgets
     prompt = _prompt(decoding)
     state, pieces, tokens = decoding.reading.begin(prompt, decoding.max_new_tokens, max(budgets), token_reader.captures)
-    # The question is read first, but for ``tokens`` at its end, which the first step of decoding passes.
+    # The question is read first, except ``tokens`` at its end, which the first step of decoding passes.
     for piece, budget in pieces:
         step = state.plan(piece, budget)
         yield [step]
@@ -223,8 +223,8 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
         # Only a token below K_max can be expanded. With fixed budgets there is no trigger.
         compact = policy is not None and k < k_max
         if compact and trigger.expands(number, first, second):
-            # Roll back: the first pass is not committed, another one under a wider budget takes its place. Rows behind
-            # the first pass saw its keys, and go with it.
+            # Roll back: the first pass is not committed, and one under a larger budget takes its place. Rows after the
+            # first pass saw its keys, so they are dropped too.
             drafts.reject()
             k = _checked(policy, policy.expand(k, k_max, first), k + 1, k_max)
             if k == second_budget:
@@ -232,7 +232,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
                 accepted_step = row.steps[1]
             else:
                 # The next token is decoded under the same budget as the expansion. The expansion probably gives the
-                # same token as the first pass, which is therefore guessed behind it.
+                # same token as the first pass, which is therefore guessed after it.
                 after = chain([(k, _second_budget(decoding, k, k_max))], _upcoming(decoding, number + 1, k, first))
                 row = yield from drafts.run(first_step.tokens, k, 0, after, also=first.token)
                 accepted_step = row.steps[0]
@@ -265,7 +265,7 @@ def _decode(decoding: Decoding, generation: Generation, together: Callable[[], i
 
 
 def _guesser(decoding: Decoding, prompt: Tensor, together: Callable[[], int]) -> Guesser | CompactPasses | None:
-    """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text behind the document."""
+    """What guesses the answer's tokens; None without drafts. ``prompt`` [T] is the text after the document."""
     if not decoding.drafts:
         return None
     if isinstance(decoding.sampling, Given):
@@ -289,7 +289,7 @@ def _second_budget(decoding: Decoding, k: int, k_max: int) -> int:
 
 
 def _upcoming(decoding: Decoding, number: int, k: int, token: Token | None) -> Iterator[tuple[int, int]]:
-    """Budget and second budget of each token behind token ``number`` of budget ``k``, as long as none is rolled back.
+    """Budget and second budget of each token after token ``number`` of budget ``k``, as long as none is rolled back.
 
     A policy that looks at tokens is asked about the last ``token`` that there is; rows under other budgets than it then
     gives are decoded again. Before the first token there is none to ask about.

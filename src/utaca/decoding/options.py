@@ -90,11 +90,11 @@ class Sampling(Choosing):
             yield partial(self.drawn, torch.rand((), generator=generator, dtype=torch.float64).item())
 
     def drawn(self, number: float, logits: Tensor) -> Tensor:
-        """The id [] of the token in the nucleus of ``logits`` [V] on which ``number``, from 0 to below 1, falls.
+        """The id [] of the token that ``number``, from 0 to below 1, samples from the nucleus of ``logits`` [V].
 
-        The nucleus's tokens, the best first, part the range from 0 to 1 in proportion to their probabilities.
+        The number is looked up in the cumulative probabilities of the nucleus's tokens, the best first.
         """
-        # The best logit is 0 first, so that no temperature makes it infinite.
+        # The maximum is subtracted first, so that a small temperature cannot overflow.
         best = ((logits.double() - logits.max()) / self.temperature).softmax(-1).sort(descending=True, stable=True)
         # A token is in the nucleus if the better ones do not reach top_p without it.
         before = best.values.cumsum(-1) - best.values
@@ -120,15 +120,16 @@ class Decoding:
       policy expands to (K_max unless it says otherwise), and accepted; the next token starts from this budget. After
       any other token, the policy sets the next budget. The paper's trigger is :class:`utaca.Detected`.
     * ``max_new_tokens``: most tokens of the answer, the end token included.
-    * ``most_sentences``: sentences after which the answer ends, although the model goes on; 0: any number. The token
+    * ``most_sentences``: sentences after which the answer ends, although the model continues; 0: any number. The token
       that begins a further sentence is not part of the answer.
     * ``sampling``: how tokens are chosen, drawn as by :class:`Sampling` or by a
       :class:`utaca.decoding.choosing.Choosing` of your own; None: greedily.
     * ``expanded``: with a fixed budget, also decode every token under this many blocks, in the same pass and without
       committing (:attr:`Token.probe`); 0: do not.
-    * ``measured``: names of signals to measure of every token beside those that a detector reads; True: all signals.
-    * ``drafts``: most tokens that are guessed at once and verified in one pass (:mod:`utaca.decoding.drafts`); 0: none.
-      The answer stays the same, up to rounding. For documents in block memory only.
+    * ``measured``: names of further signals to measure for every token; True: all signals.
+    * ``drafts``: largest number of tokens that are guessed together and checked in one pass
+      (:mod:`utaca.decoding.drafts`); 0: none. The answer stays the same, up to rounding. Only for documents in block
+      memory.
     * ``draft_budget``: with a fixed budget, who guesses: 0 looks the tokens up in document, question and answer; N lets
       the model decode them under N blocks, so that every token is tried under N blocks and verified under ``budget``.
     * ``prefix``: text that the answer begins with; it is read with the question, and is not part of the result.

@@ -11,7 +11,7 @@ from utaca.trace import Token
 class Policy:
     """An update policy; derive from it and write :meth:`update` to bring your own.
 
-    A policy is pure: the returned budget depends on the arguments alone, and no state is kept from call to call. The
+    A policy is pure: the returned budget depends only on the arguments, and no state is kept from call to call. The
     token holds its margin, its GDM (None without a detector) and the other results of its pass. Decoding raises
     :class:`UserError` if the returned budget is out of range.
     """
@@ -31,7 +31,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class _Counted(Policy):
-    """A policy with a number of blocks, ``n``; raises :class:`UserError` if that is no whole number."""
+    """A policy with a number of blocks, ``n``; raises :class:`UserError` if that is not a whole number."""
 
     n: int
 
@@ -54,7 +54,7 @@ class Sub(_Counted):
 
 
 def path(policy: Set | Sub, k_max: int, every: int, steps: int) -> list[int]:
-    """The budgets of the first ``steps`` steps of an answer whose every ``every``-th step is expanded (0: none).
+    """The budgets of the first ``steps`` steps of an answer in which every ``every``-th step is expanded (0: none).
 
     A step that has K_max already is not expanded. These are the budgets of the accepted passes under the trigger
     :class:`utaca.Every`; they depend on no token.

@@ -1,7 +1,7 @@
-"""Scores of an answer that is given: what the reader, and a detector, make of each of its tokens under a budget.
+"""Scores of a given answer: how likely each of its tokens is under a budget, and whether a detector distrusts it.
 
 The answer is decoded as any other, but its tokens are the given ones (:class:`utaca.decoding.choosing.Given`). They are
-also the guesses of further rows, so that a pass scores several tokens.
+also the guesses of further rows, so a pass scores several tokens.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from utaca.readers.load import Reader
 from utaca.trace import Token
 
 ROWS = 8
-"""Tokens that a pass scores at most, by default."""
+"""Most tokens that a pass scores, by default."""
 
 
 @dataclass(frozen=True)
 class AnswerScores:
     """The scores of an answer's ``tokens``: each has its text, margin, log-probability and, with a detector, GDM.
 
-    ``entropies`` are those of the distributions that the tokens were scored by, in nats. ``doubted`` says which tokens
+    ``entropies`` are those of the distributions over the next token, in nats. ``doubted`` says which tokens
     the detector distrusts or, without a detector, which have a margin below the reader's ``margin``. ``passes`` counts
     the passes of the model.
     """
@@ -78,13 +78,13 @@ def score(
 ) -> AnswerScores:
     """Score each token of a given ``answer`` to a question about a document that was read.
 
-    Every token is scored behind the answer's tokens before it. ``question`` and ``budget`` are as in
+    Every token is scored after the answer's tokens before it. ``question`` and ``budget`` are as in
     :class:`utaca.Decoding`; the default budget is the reader's. ``answer`` is a text, or token ids, which may end with
     an end token. With a ``detector`` every token gets its GDM. With a ``policy`` and a ``trigger`` the budget adapts to
     the given tokens as it would to generated ones; without them it is fixed. A pass scores up to ``rows`` tokens; the
-    scores are those of a token a pass, up to rounding.
+    scores equal those of one token in each pass, up to rounding.
 
-    Raises :class:`UserError` as :class:`utaca.Decoding` does, if the answer is empty or goes on behind an end token,
+    Raises :class:`UserError` as :class:`utaca.Decoding` does, if the answer is empty or continues after an end token,
     and if the trigger is :class:`utaca.Agreement`.
     """
     if not hasattr(reading, "begin"):
@@ -131,7 +131,7 @@ def score(
 
 
 def _tokens(reader: Reader, question: str | tuple[int, ...], answer: str | Sequence[int] | Tensor) -> list[int]:
-    """The ids of an answer; a text is encoded behind its question, as the reader would write it."""
+    """The ids of an answer; a text is encoded after its question, as the reader would write it."""
     if not isinstance(answer, str):
         return reader.document(answer, "answer").tolist()
     ids = reader.prompts.text(answer)

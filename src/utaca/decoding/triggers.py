@@ -100,7 +100,7 @@ class Every(Trigger):
 
 @dataclass(frozen=True)
 class Replayed(Trigger):
-    """Decide as ``trigger`` does, but at some steps, from 0, as ``decisions`` say: True expands, False does not.
+    """Decide as ``trigger`` does, except at the steps of ``decisions``, from 0: True expands, False does not.
 
     Nothing is decided at a step whose budget is K_max already, so a decision for it has no effect.
     """
@@ -129,7 +129,7 @@ class Replayed(Trigger):
 
 
 def _at_least_0(trigger: Trigger, number: int) -> None:
-    """Raise :class:`UserError` unless the ``number`` of a trigger is a whole one, 0 or more."""
+    """Raise :class:`UserError` unless the ``number`` of a trigger is a whole number, 0 or more."""
     if whole(f"the number of {type(trigger).__name__}", number) < 0:
         raise UserError(f"{trigger} has a negative number; give 0 or more")
 

@@ -28,7 +28,7 @@ def about(path: str | Path) -> dict[str, Any]:
 
 
 def settings_of(path: str | Path) -> schema.DetectorSettings:
-    """The settings of the detector in a file; raises :class:`UserError` if it is no detector's file."""
+    """The settings of the detector in a file; raises :class:`UserError` if it is not a detector's file."""
     try:
         return built(about(path))
     except (UserError, *UNREADABLE) as error:

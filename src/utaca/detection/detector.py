@@ -259,7 +259,7 @@ def load(path: str | Path) -> Detector:
         detector = Detector(built(stored), stored["input_width"], reader)
         detector.thresholds = stored["thresholds"]
         detector.facts = stored["facts"]
-        # A file without the threshold of its rule, or with one that is no number, is refused too.
+        # A file without the threshold of its rule, or with one that is not a number, is refused too.
         float(detector.thresholds[detector.settings.decision])
         detector.load_state_dict(tensors)
     except (UserError, RuntimeError, *UNREADABLE) as error:

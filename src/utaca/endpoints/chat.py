@@ -110,7 +110,7 @@ class ChatServer:
             reason = transport.unreachable(endpoint, fault)
             return Failure("unreachable", reason=reason, general=bool(certificate(fault)))
         except aiohttp.ClientResponseError as fault:  # The openai client lets it through.
-            reason = f"no readable HTTP ({shown(endpoint, fault.message)}); base_url may want https or another port"
+            reason = f"no readable HTTP ({shown(endpoint, fault.message)}); base_url may need https or another port"
             return Failure("protocol", reason=f"{where(endpoint)} answers with {reason}", passing=True)
 
     async def _answer(self, messages: Messages, kind: type[BaseModel], n_late: int) -> dict[str, Any] | Failure:

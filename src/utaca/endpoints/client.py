@@ -1,4 +1,4 @@
-"""Send many requests to a server at once: answers are validated and kept as they arrive, failures counted by kind.
+"""Send many requests to a server: answers are validated and kept as they arrive, failures counted by kind.
 
 After an unusable answer, the next request names the fault of that answer, up to ``attempts`` answers in all. The store
 keeps the whole exchange, so a later run replays the exchange, failures included, without a request, and a run with more
@@ -166,7 +166,7 @@ class _Exchange:
 
     def miss(self, failure: Failure) -> None:
         """Record that no answer came. The failure becomes the outcome unless the same messages may be sent again."""
-        # Misses are not counted with the answers: a later run replays only these, and must come to the same outcome.
+        # Misses are not counted with the answers: a later run replays only answers, and must come to the same outcome.
         self._n_misses += 1
         self.n_late += failure.kind == "timeout"
         if not failure.passing or self._n_misses >= self._endpoint.attempts:
@@ -285,7 +285,9 @@ class _Session:
             self._warned.add(answer.kind)
             reason = answer.reason
             if answer.kind == "timeout":
-                reason += f"; it is asked again with twice the time, and fewer go out at once (now {server.pace.width})"
+                reason += (
+                    f"; it is asked again with twice the time, and fewer are sent together (now {server.pace.width})"
+                )
             _log.warning("%s: endpoint %s: %s", self._description, self._endpoint.name, reason)
         return answer
 

@@ -50,7 +50,7 @@ def exported(store: AnswerStore, model: str | None) -> Iterator[str]:
 def moment(text: str) -> str:
     """Convert a date, perhaps with a time, to the format of times in the store: 2026-01-31T00:00:00Z.
 
-    The time is UTC unless ``text`` has an offset. Raises :class:`UserError` if the text is no date.
+    The time is UTC unless ``text`` has an offset. Raises :class:`UserError` if the text is not a date.
     """
     try:
         date = datetime.fromisoformat(text)

@@ -45,7 +45,7 @@ def tokens(answer: Mapping[str, Any]) -> tuple[int, int]:
         return 0, 0
 
     def count(name: str) -> int:
-        # What is no whole number, or larger than any answer, is the server's mistake.
+        # A value that is not a whole number, or larger than any answer, is an error of the server.
         reported = usage.get(name)
         return reported if isinstance(reported, int) and 0 <= reported < 2**53 else 0
 

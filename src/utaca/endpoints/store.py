@@ -120,7 +120,8 @@ class AnswerStore:
         try:
             connection.execute(CreateTable(_ANSWERS, if_not_exists=True))
         except DBAPIError:
-            # A server lets only one of several processes create the table, and demands the right to even if one exists.
+            # A server lets only one of several processes create the table, and requires the privilege CREATE even if
+            # the table exists.
             if not sa.inspect(connection).has_table(_ANSWERS.name):
                 raise
         columns = {str(column["name"]) for column in sa.inspect(connection).get_columns(_ANSWERS.name)}
@@ -131,7 +132,7 @@ class AnswerStore:
             )
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """The answer kept under the digest ``key``, as the completion object of the server; None if there is none."""
+        """The answer kept under the digest ``key``, as the server's completion object; None if there is none."""
         statement = sa.select(_ANSWERS.c.answer).where(_ANSWERS.c.digest == key)
         answer = self._run(lambda connection: connection.execute(statement).scalar())
         return None if answer is None else self._parsed(answer)

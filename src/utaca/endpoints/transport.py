@@ -76,7 +76,7 @@ def refusal(endpoint: EndpointSettings, fault: openai.APIStatusError) -> str:
     status = fault.status_code
     if status in (401, 403):
         key = endpoint.api_key_env
-        refused = f"refuses the key in {key}" if key else "wants a key; name its environment variable in api_key_env"
+        refused = f"refuses the key in {key}" if key else "needs a key; name its environment variable in api_key_env"
         return f"{place} {refused} (HTTP {status})"
     if status == 404:
         return f"{place} has no chat completions for model {endpoint.model} (HTTP 404); {doubt(endpoint)}"

@@ -180,7 +180,7 @@ class _Setup:
 
     @property
     def identity(self) -> str:
-        """Digests of all that the setup's answers depend on, besides the reader and the question."""
+        """Digests of all that the setup's answers depend on, except the reader and the question."""
         # The names of points and detectors do not affect an answer.
         method = fingerprint(digest(repr(self.method) + self.code), self.method.base.files())
         detector = self.detector.digest if self.detector else ""

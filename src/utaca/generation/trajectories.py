@@ -167,7 +167,7 @@ def _table(
         vectors = torch.stack([token.embeddings[site] for token in trace]).float().cpu().to(torch.float16)
         return pa.FixedSizeListArray.from_arrays(pa.array(vectors.flatten().numpy()), reader.width)
 
-    # The comparison pass of each token under the expanded budget, None where there was none.
+    # The comparison pass of each token under the expanded budget, None if there was none.
     expanded = [token.probe for token in trace]
     # The ten best logits of each token, one token's after the other's.
     logits = [logit for token in trace for logit in token.top_logits]

@@ -30,7 +30,7 @@ from utaca.judging.rules.statements import TAKEN_BACK, stated_at
 
 _WORD = r"[^\W\d_][\w'’-]*"
 _MARKER = r"(?:[-*•]|\d{1,2}[.)])"
-# %s: names that may hold any words ("date of birth"), each with "|" behind it.
+# %s: names that may hold any words ("date of birth"), each with "|" after it.
 _OPENING = rf"(?:(?<=[.!?:])\s+|(?:\A|\n)\s*(?:{_MARKER}\s+)?)The (?P<attribute>%s{_WORD}(?: {_WORD}){{0,3}}?) of "
 _MARKERS = re.compile(rf"\s*{_MARKER}?\s*")
 
@@ -152,7 +152,7 @@ def _without_cut_opening(answer: str, last: Sentence, opening: str) -> Sentence:
 
 
 def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> Sentence:
-    """A pattern sentence without sentences in free words behind it that state one of the attributes ``others``.
+    """A pattern sentence without sentences in free words after it that state one of the attributes ``others``.
 
     :func:`sentences` takes these for a part of its value.
     """
@@ -160,7 +160,7 @@ def _without_others(answer: str, sentence: Sentence, others: Sequence[str]) -> S
         return sentence
     value = answer[sentence.value_start : sentence.end]
     for place, _ in stated_at(value, others):
-        # Only a statement behind a full stop is a sentence of its own; otherwise it may be a part of the value.
+        # Only a statement after a full stop is a sentence of its own; otherwise it may be a part of the value.
         before = value[:place].rstrip()
         if before.endswith((".", "!", "?")):
             end = sentence.value_start + len(before) - 1
@@ -211,7 +211,7 @@ class _Aligner:
         return Alignment(tuple(self._parts), bytes(self._wrong), self._finished == set(self._attributes))
 
     def _take_sentence(self, sentence: Sentence, *, is_last: bool) -> int:
-        """Align a pattern sentence; returns the offset behind it and its full stop."""
+        """Align a pattern sentence; returns the offset after it and its full stop."""
         due = self._turn
         subject = self._by_name.get(sentence.attribute.lower(), due)
         if subject not in self._stated:
@@ -240,7 +240,7 @@ class _Aligner:
     def _take_free_words(self, start: int, end: int) -> None:
         """Align the text [start, end) as free words: split it into statements.
 
-        It has no pattern sentence, or only some behind the last turn.
+        It has no pattern sentence, or only some after the last turn.
         """
         text = self._answer[start:end].rstrip()
         if _MARKERS.fullmatch(text):
@@ -273,7 +273,7 @@ class _Aligner:
         return still_open[0] if still_open else None
 
     def _mark(self, start: int, stated: str, wanted: str) -> None:
-        """Mark the name ``stated`` at offset ``start`` as wrong from the first character that ``wanted`` has not."""
+        """Mark the name ``stated`` at offset ``start`` as wrong from the first character that ``wanted`` lacks."""
         if stated.lower() != wanted.lower():
             offset = start + _common(stated, wanted)
             # If a name is only too short, the character after the name is the wrong one.

@@ -133,7 +133,7 @@ def _answer(split: str, sample: str, tokens: Sequence[Row], document: Row, reaso
     facts = document["facts"]
     units = []
     for token in tokens:
-        # The columns of a sheet (:class:`Correction`) but for the person's label and name, in their order.
+        # The columns of a sheet (:class:`Correction`) except the person's label and name, in their order.
         cells = [token[name] for name in ("document", "budget", "step", "text", "label")]
         units.append(
             {

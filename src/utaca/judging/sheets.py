@@ -74,7 +74,7 @@ Entry = TypeVar("Entry", Correction, HumanScore)
 
 
 def columns(kind: type[Entry]) -> list[str]:
-    """The columns of a sheet whose entries are of this ``kind``: the fields of the class but for ``where``."""
+    """The columns of a sheet whose entries are of this ``kind``: the fields of the class except ``where``."""
     return [field.name for field in fields(kind) if field.name != "where"]
 
 
@@ -103,7 +103,7 @@ def read_sheet(path: Path, kind: type[Entry]) -> list[Entry]:
 def _rows(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the rows of a CSV file: where each is, for messages, and its cells in the ``wanted`` columns.
 
-    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is no CSV.
+    Raises :class:`UserError` if the file lacks a column or a row lacks cells, csv.Error if the file is not CSV.
     """
     with opened(path, "export it from the review page again, or move it away", newline="") as file:
         reader = csv.DictReader(file, strict=True)
@@ -156,7 +156,7 @@ def matched(rows: Iterable[Row], sheet: Sequence[Entry]) -> list[tuple[Entry, Ro
 
 
 def correct(labels: pa.Table, split: str, sheet: Sequence[Correction]) -> pa.Table:
-    """Replace a split's ``labels`` (schema "labels") where a person's label on the sheet differs; returns a new table.
+    """Replace a split's ``labels`` (schema "labels") if a person's label on the sheet differs; returns a new table.
 
     A changed token has the source "person" and a reason that names the annotator and the previous label. Raises
     :class:`UserError` as :func:`matched` does.

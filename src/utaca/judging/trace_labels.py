@@ -3,8 +3,8 @@
 Judged tokens are the tokens of first passes with fewer than K_max blocks. The labeller of the trajectories labels
 them, as part of whole answers (:func:`utaca.judging.labels.label`).
 
-* A token that was accepted at once, or that the pass with the expanded context repeated, has the label that it gets in
-  the accepted answer.
+* A token that was accepted in its first pass, or that the pass with the expanded context repeated, has the label that
+  it gets in the accepted answer.
 * A replaced token is in no answer, since its continuation was never decoded. It is labelled as the last token of an
   answer that ends with it, after the accepted tokens: is the text up to this token right? A value cut off there is only
   incomplete, yet "19" of "1974" looks like another year. So if the last word of the text begins a word of the

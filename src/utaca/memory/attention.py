@@ -24,7 +24,7 @@ of operations decides the cost."""
 _TOGETHER = 1 << 26
 """Most logits to materialise at once if every token represents its block."""
 _PAD = 8
-"""Fused kernels on a GPU want the width of a head to be a multiple of this."""
+"""Fused kernels on a GPU need the width of a head to be a multiple of this."""
 
 
 class Segment(NamedTuple):
@@ -274,9 +274,10 @@ def _by_group(rows: Tensor, keys: Tensor) -> Tensor:
 def _kernel(
     query: Tensor, keys: Tensor, values: Tensor, causal: bool, scaling: float, *, only_lse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention, for as many key as query heads.
+    """Output [B, H, T, D] and log-sum-exp [B, H, T] of the device's fused attention.
 
-    With ``only_lse`` the caller does not use the output, whose width may then be another.
+    There must be as many key heads as query heads. With ``only_lse`` the caller does not use the output, and its width
+    may differ.
     """
     if not query.is_cuda:
         return _FLASH_CPU(query, keys, values, 0.0, causal, scale=scaling)

@@ -38,7 +38,7 @@ class Branch:
 
     With a ``block_top_p`` below 1, a step of one token sees only the fewest best blocks whose probability reaches it.
 
-    ``graph`` runs steps of one token under at most ``k_max`` blocks, if the reader's settings want graphs.
+    ``graph`` runs steps of one token under at most ``k_max`` blocks, if the reader's settings ask for graphs.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Branch:
         self.n_at_capacity = layout.n_far(n + capacity - 1)
         self.n_whole = layout.blocks(n) if n >= layout.n_init else -layout.initial_blocks
         self.mass_start = layout.first_token(self.n_scored) - self.start
-        # Blocks that leave the window behind the document, and far blocks that the document does not hold whole.
+        # Blocks that leave the window after the document, and far blocks that the document does not hold whole.
         n_leaving = 0 if memory.settings.representatives == TOKENS else self.n_at_capacity - self.n_scored
         n_tail = max(0, self.n_at_capacity - self.n_whole) if self.n_at_capacity else 0
         # Gives the tensors below its type and device.
@@ -103,9 +103,9 @@ class Branch:
         return len(self.memory) + self.length
 
     def plan(self, tokens: Tensor, budget: int, after: BlockStep | None = None) -> BlockStep:
-        """A step that passes ``tokens`` [T] behind the branch under a ``budget`` of blocks, not yet run.
+        """A step that passes ``tokens`` [T] after the branch under a ``budget`` of blocks, not yet run.
 
-        Behind a step ``after``, it is the next one of that step's chain.
+        After a step ``after``, it is the next one of that step's chain.
         """
         return BlockStep(self, tokens, budget, after)
 
@@ -168,7 +168,7 @@ class Branch:
     def blocks(self, layer: int, ids: Tensor, n_far: int) -> Tensor:
         """Unrotated keys and values [2, G, k * block_size, D] of blocks ``ids`` [k], all among the first ``n_far``.
 
-        They come from the document, or from the tail where the document does not hold a block whole.
+        They come from the document, or from the tail if the document does not hold a whole block.
         """
         store = self.memory.stores[layer]
         n_whole = self.n_whole
@@ -184,7 +184,7 @@ class Branch:
     def _keep(self, first: int, pairs: Tensor, layers: slice = slice(None)) -> None:
         """Copy the tail's part of unrotated ``pairs`` [layers, 2, G, T, D], which begin at token ``first``.
 
-        Tokens before or behind the tail's blocks are left out.
+        Tokens before or after the tail's blocks are left out.
         """
         # From here on, counted from the tail's first token; below 0 before it.
         first -= self.memory.layout.first_token(self.n_whole)
@@ -210,7 +210,7 @@ class Branch:
             high = min(last, mass_end)
             if low >= high:
                 continue
-            # Causal attention wants as many keys as queries; otherwise only keys are read whose mass is kept.
+            # Causal attention needs as many keys as queries; otherwise only keys are read whose mass is kept.
             keys = slice(first, last) if causal else slice(low, high)
             mass = received(query, self.window[:, 0, :, keys], lse, step.passed.scaling, causal=causal)
             mass = mass[:, :, low - keys.start : high - keys.start]

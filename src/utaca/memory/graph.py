@@ -1,6 +1,6 @@
 """A decoding step as a CUDA graph: recorded once for an answer, then replayed for each of its tokens.
 
-A GPU starts a graph's kernels without the host, for which an ordinary step has to start each of them. A graph repeats
+A GPU starts a graph's kernels without the host; in an ordinary step the host starts each of them. A graph repeats
 the same operations on the same memory, so all shapes are fixed here: a step attends to the whole room of the branch's
 window and to the most blocks that the answer may retrieve; masks hide the rest. What changes from token to
 token are three numbers on the device: the token, its ``place`` in the window, and the number ``k`` of blocks that it
@@ -23,14 +23,14 @@ from utaca.settings.schema import CLIPPED, TOKENS
 
 
 def can_record(branch: Continuation) -> bool:
-    """Whether steps behind a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
+    """Whether steps after a branch can be recorded: on a GPU that holds the document, with the paper's far keys."""
     m = branch.memory.settings
     paper = m.representatives != TOKENS and m.far_positions == CLIPPED and branch.memory.clipped
     return branch.reader.settings.graphs and branch.window.is_cuda and m.storage == "device" and paper
 
 
 class StepGraph:
-    """The step that passes one token behind a branch under at most ``k_max`` blocks.
+    """The step that passes one token after a branch under at most ``k_max`` blocks.
 
     ``token``, ``place`` and ``k`` [1] are the numbers that change from token to token. Fixed tensors are these:
     ``entries`` are the indices of the window's tokens, ``blocks`` the numbers of all blocks that are or become far,
@@ -56,7 +56,7 @@ class StepGraph:
         # The number of blocks that a step must retrieve at least to see a far token; 0 for the initial ones.
         ranks = torch.arange(1, self.k_max + 1, device=device).repeat_interleave(layout.block_size)
         self.ranks = torch.cat((ranks.new_zeros(layout.n_init), ranks))
-        # The graph goes on reading these tables, even if the reader makes longer ones.
+        # The graph continues reading these tables, even if the reader makes longer ones.
         rotary = self.reader.rotary
         self.tables = rotary.tables(branch.window.dtype)
         n_local = branch.memory.settings.n_local

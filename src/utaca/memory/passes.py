@@ -1,4 +1,4 @@
-"""Passes of the model behind branches: the steps that a pass runs, and what it computed for each of them.
+"""Passes of the model after branches: the steps that a pass runs, and what it computed for each of them.
 
 Steps of several answers share a pass. Within it, rows that see the same keys attend together (:class:`RowGroup`).
 """
@@ -129,7 +129,7 @@ class BlockStep(Step):
 def run_together(steps: Sequence[BlockStep]) -> None:
     """Run steps of one size, on branches of one reader, in one pass of the model; this sets their results.
 
-    Nothing is committed. A step's results equal those of the step run alone up to the rounding of larger matrix
+    Nothing is committed. A step's results equal those of the step run by itself, up to the rounding of larger matrix
     products. Steps of equal history, tokens and budget share a row.
     """
     twins = dict(zip(steps, _twins(steps), strict=True))
@@ -178,7 +178,7 @@ def _groups(steps: Sequence[BlockStep]) -> list[list[BlockStep]]:
     # Sorting by k puts rows that retrieve equally many blocks side by side, so that they can attend together.
     for step in sorted(dict.fromkeys(steps), key=lambda step: step.k):
         branch = step.state
-        # Single tokens behind one document attend together, whatever their branches hold, as long as the document holds
+        # Single tokens after one document attend together, whatever their branches hold, as long as the document holds
         # all their far blocks whole. Other steps do if the same tokens are committed before them.
         n_in_document = max(0, branch.n_whole)  # n_whole is below 0 if the document ends within the initial tokens
         key: Hashable = branch.state_id
@@ -286,7 +286,7 @@ class RowGroup:
         self._plan_blocks(first, [step.k for step in steps])
 
     def _plan_window(self, steps: Sequence[BlockStep]) -> None:
-        """Part the window's entries into those that all rows see, and those of each row (``n_own``)."""
+        """Split the window's entries into those that all rows see, and those of each row (``n_own``)."""
         first = steps[0]
         branch = first.state
         # Steps of one history share everything before them.
@@ -432,7 +432,7 @@ class RowGroup:
     def found(self, most: int, captures: Mapping[str, Callable]) -> Found:
         """What all layers found; ``captures`` are the signals' functions that record the retrieval, by name.
 
-        ``most`` is the most blocks that a row of any group retrieves; ``chosen`` and ``scores`` get as many a row.
+        ``most`` is the most blocks that a row of any group retrieves; ``chosen`` and ``scores`` are padded to as many.
         """
         rotated = torch.stack([layer.rotated for layer in self._layers])
         query = torch.stack([layer.query for layer in self._layers])
@@ -579,6 +579,6 @@ class RowGroup:
 
 
 def _by_layer(pairs: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Part the keys and values of all layers, [layers, 2, R, G, n, D], into a pair [R, G, n, D] for each layer."""
+    """Split the keys and values of all layers, [layers, 2, R, G, n, D], into a pair [R, G, n, D] for each layer."""
     keys, values = pairs.unbind(1)
     return list(zip(keys.unbind(0), values.unbind(0), strict=True))

@@ -5,7 +5,7 @@ Differences from InfLLM's code (``inf_llm/attention/context_manager.py``):
 * The window reaches back to a block edge. So it holds up to ``block_size - 1`` tokens more than ``n_local`` while
   decoding, and up to a chunk more while reading, all at their true distances.
 * Representative tokens are chosen for each key-value head, not for each query head.
-* A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves anew every 512 tokens.
+* A chunk of ``prefill_chunk`` tokens retrieves once, by its mean query. InfLLM retrieves again every 512 tokens.
 * Two options do for blocks what TokenSelect (arXiv 2411.02886) does for single tokens: rank blocks by all of their
   tokens (``representatives=tokens``), and pack far keys before the window while decoding (``far_positions=packed``).
 """
@@ -97,7 +97,7 @@ def passes(memory: BlockMemory, start: int = 0, see: Callable[[Tensor], object] 
     length = len(memory)
     together = chunks(m, memory.clipped)
     # With clipping, positions count from the window's start: at most a window (with the initial tokens, as long as no
-    # block is far), and the chunks of a pass behind it.
+    # block is far), and the chunks of a pass after it.
     most = m.n_init + m.n_local + m.block_size + together * m.prefill_chunk
     reader.rotary.reserve(max(m.n_local, min(length, most) if memory.clipped else length))
     while start < length:
@@ -118,7 +118,7 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
 
     Both documents begin with the same ``start`` tokens, a pass of :func:`passes` over ``old`` ended at ``start``, and
     ``mass`` is ``old.attention_mass`` after that pass. A token's keys and values depend on no token after its chunk, so
-    :func:`passes` goes on from ``start`` as if it had read all tokens, up to the rounding of passes of other sizes.
+    :func:`passes` continues from ``start`` as if it had read all tokens, up to the rounding of passes of other sizes.
     """
     # The old settings have the budget in place of -1 (memory_settings).
     memory = begun(old.reader, tokens, old.clipped, old.settings.prefill_budget)

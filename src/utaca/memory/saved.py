@@ -45,9 +45,9 @@ class SavedDocuments:
     """Block memories of documents in ``folder``, one per file, found by reader, settings and tokens.
 
     Files are written whole or not at all. The folder takes at most ``room`` bytes. A document that has no room is not
-    saved or, with ``evict``, takes the place of those that were not used for longest. A document whose file is damaged
+    saved or, with ``evict``, replaces the least recently used ones. A document whose file is damaged
     is read again. ``private``: other users of the machine may not read the files. ``tell`` is called with a sentence
-    where a document is not saved, or its file is damaged.
+    if a document is not saved, or its file is damaged.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SavedDocuments:
             self._tell(f"The document is not saved: {self._folder} cannot be written to ({error}).")
 
     def _make_room(self, needed: int) -> None:
-        """Remove the files that were not used for longest, until ``needed`` more bytes have room.
+        """Remove the least recently used files until ``needed`` more bytes have room.
 
         Files in the folder that hold no document, such as the user's own, stay (:meth:`_files`).
         """

@@ -25,7 +25,7 @@ def _load(name: str) -> ModuleType:
 def _methods_of(module: ModuleType) -> dict[str, Any]:
     """The classes of methods that a module defines, by the methods' names.
 
-    They are known by their constant ``name``: the class of UT-ACA is no subclass of :class:`Method`.
+    They are known by their constant ``name``: the class of UT-ACA is not a subclass of :class:`Method`.
     """
     own = [thing for thing in vars(module).values() if getattr(thing, "__module__", "") == module.__name__]
     return {thing.name: thing for thing in own if "name" in vars(thing)}
@@ -64,7 +64,7 @@ def method_of(point: schema.PointSettings, methods: Mapping[str, Mapping[str, An
         of_point["drafts"] = point.drafts
     if point.draft_budget:
         of_point["draft_budget"] = point.draft_budget
-    # A detector is the default trigger. The method gets it when it decodes: its variant's name is no setting.
+    # A detector is the default trigger. The method gets it when it decodes: its variant's name is not a setting.
     if point.adaptive and not point.detected:
         of_point["trigger"] = point.trigger
     if point.base:

@@ -50,6 +50,6 @@ class AdaKV(SnapKV):
             counts = (counts * (1 - self.floor) + even * self.floor).round()
         ranked = votes.sort(descending=True, stable=True).indices[:, : int(counts.max())]
         is_beyond = torch.arange(ranked.shape[1], device=votes.device) >= counts[:, None]
-        # Sorted, the kept tokens ascend, and those that a head does not keep stand behind them.
+        # Sorted, the kept tokens ascend, and those that a head does not keep stand after them.
         kept = ranked.masked_fill(is_beyond, n_candidates).sort().values
         return before_window(kept.where(kept < n_candidates, -1), query, keys)

@@ -26,7 +26,7 @@ class Propagating(Compressed):
     """An answer under FastKV.
 
     ``full`` is the number of layers that see the whole prompt, ``hidden`` the document's hidden states after them.
-    ``reached`` [n] are the positions of the tokens (document and question) that go on to the deeper layers, ascending;
+    ``reached`` [n] are the positions of the tokens (document and question) passed on to the deeper layers, ascending;
     the last full layer sets it when the prompt passes.
     """
 
@@ -39,7 +39,7 @@ class Propagating(Compressed):
         self.reached = torch.arange(0)
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """As in the base class; while the prompt passes, only the ``reached`` tokens go on to the deeper layers."""
+        """As in the base class; only the ``reached`` tokens of a prompt are passed on to deeper layers."""
         if self.kept:  # the prompt has passed
             return super().advance(tokens)
         self.attended = []
@@ -53,7 +53,7 @@ class Propagating(Compressed):
         return self.reader.norm(hidden)
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """As in the base class; when the prompt passes the last full layer, choose the tokens that go on."""
+        """As in the base class; when the prompt passes the last full layer, choose the tokens to pass on."""
         if layer == len(self.kept) == self.full - 1:
             keys = self.since(layer, 0).keys
             window_query = query[:, :, -self.method.window :]
@@ -90,11 +90,12 @@ class FastKV(SnapKV):
     """As :class:`SnapKV` with ``heads`` kv, but layers after ``tsp_layer`` see ``tsp_length`` tokens of the prompt.
 
     Jo et al., arXiv 2502.01068; dongwonjo/FastKV, MIT (its mode "constant"). In ``tsp_layer``, the votes of all
-    key-value heads are added up; only the hidden states of the best tokens and of the last ``window`` go on to deeper
-    layers, at true positions (token-selective propagation). In every layer, each key-value head keeps ``budget`` of the
-    tokens that reach the layer. ``tsp_layer`` is for readers of ``depth`` layers; other readers get the same share of
-    full layers, rounded up (15 of 32: the first half). The answer's tokens are all kept, outside the budget. The deeper
-    layers' work on a document depends on the question, so it counts to the answer's time, not to the prefill's.
+    key-value heads are added up; only the hidden states of the best tokens and of the last ``window`` are passed on to
+    deeper layers, at true positions (token-selective propagation). In every layer, each key-value head keeps ``budget``
+    of the tokens that reach the layer. ``tsp_layer`` is for readers of ``depth`` layers; other readers get the same
+    share of full layers, rounded up (15 of 32: the first half). The answer's tokens are all kept, outside the budget.
+    The deeper layers' work on a document depends on the question, so it counts to the answer's time, not to the
+    prefill's.
     """
 
     name: ClassVar[str] = "fastkv"
@@ -134,7 +135,7 @@ class FastKV(SnapKV):
 
     @torch.inference_mode()
     def read(self, reader: Reader, document: str | Tensor, room: int) -> Lower:
-        """Pass the document through the full layers only."""
+        """Pass the document through the first layers, those that get all of its tokens."""
         tokens, dropped = self.tokens(reader, document, room)
         whole = Whole(reader, len(tokens), room)
         full = slice(self.full(reader.shape[0]))

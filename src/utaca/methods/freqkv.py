@@ -16,7 +16,8 @@ from utaca.readers.load import Reader
 class _Frequencies(MethodState):
     """An answer under FreqKV; ``kept`` is the cache, one unrotated :class:`Pairs` per layer.
 
-    ``_lowest`` [budget - sink, size - sink] is the linear map that compresses the entries after the sink.
+    ``_lowest`` [budget - sink, size - sink] is the matrix that compresses the entries after the sink: a low-pass filter
+    along the sequence.
     """
 
     def __init__(self, reading: MethodReading, length: int = 0) -> None:

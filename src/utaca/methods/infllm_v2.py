@@ -111,7 +111,7 @@ class InfLLMV2(DenseMethod):
         block = self.block // self.stride
         kernel = self.kernel // self.stride
         n_overlapping = block + kernel - 1
-        # The first block has no kernels before it, and the last one may have none behind it: the score there is -inf.
+        # The first block has no kernels before it, and the last one may have none after it: the score there is -inf.
         lacking_before = kernel - 1
         lacking_behind = max(0, (n_blocks - 1) * block + n_overlapping - lacking_before - shares.shape[1])
         padded = pad(shares, (lacking_before, lacking_behind), value=-torch.inf)

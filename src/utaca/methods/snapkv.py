@@ -113,7 +113,7 @@ class SnapKV(DenseMethod):
 
 
 def before_window(chosen: Tensor, query: Tensor, keys: Tensor) -> Tensor:
-    """Positions [R, k + T]: ``chosen`` [R, k], and in each row behind these the window, the last T of ``keys``.
+    """Positions [R, k + T]: ``chosen`` [R, k], followed in each row by the window (the last T positions of ``keys``).
 
     ``query`` [1, H, T, D] are the window's queries; only their number counts.
     """

@@ -13,7 +13,7 @@ from utaca.readers.load import Reader
 
 
 class _Window(MethodState):
-    """An answer whose first and latest tokens alone are attended to.
+    """An answer in which only the first and the latest tokens are attended to.
 
     Per layer, ``first`` are the unrotated pairs of the first ``n_init`` tokens, and ``latest`` those of the window that
     the next token sees. They overlap while the text is short.

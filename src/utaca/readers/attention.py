@@ -28,8 +28,8 @@ class Attending(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Compute the attention output of one layer.
 
-        ``query`` is [B, H, T, D], ``key`` and ``value`` are [B, G, T, D] (G key-value heads), all unrotated;
-        returns [B, H, T, D].
+        ``query`` is [B, H, T, D] (B rows, H query heads, T tokens), ``key`` and ``value`` are [B, G, T, D] (G key-value
+        heads), all before rotation; returns [B, H, T, D].
         """
 
 
@@ -90,7 +90,7 @@ class Step:
 
     @property
     def hidden(self) -> Tensor:
-        """Last hidden states [T, D]."""
+        """Last hidden states [T, D] of the step's row."""
         return self.output.hidden[self.row]
 
     @property

@@ -37,7 +37,7 @@ _BUFFER = "inv_freq"
 
 
 def check_settings(settings: ReaderSettings) -> None:
-    """Raise :class:`UserError` if torch sees no GPU, but the settings want one.
+    """Raise :class:`UserError` if torch sees no GPU, but the settings need one.
 
     They do if the device is ``cuda``, if it is ``auto`` in a Slurm GPU job, and if ``graphs`` asks for recorded steps.
     """
@@ -144,6 +144,7 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     except UserError as fault:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
+        conversion = gguf.conversion(path, is_packed)
         raise UserError(
             f"the converted model {gguf.conversion(path, is_packed)} is damaged ({reason}); delete it, and the next "
             f"run converts {path} again"
@@ -201,7 +202,7 @@ def check_borrowed(model: PreTrainedModel) -> None:
         raise UserError(f"{where} has weights of {' and '.join(types)}; load it in float32 or bfloat16")
     devices = sorted({str(weight.device) for weight in weights})
     if len(devices) > 1 or devices[0] == "meta":
-        raise UserError(f"{where} lies on {' and '.join(devices)}; load it onto one device, a CPU or a GPU")
+        raise UserError(f"{where} is on {' and '.join(devices)}; load it onto one device, a CPU or a GPU")
     _check_attention(where, config)
     _check_rotation(where, model)
 
@@ -255,7 +256,7 @@ def _check_attention(where: str, config: PretrainedConfig) -> None:
 
 
 def _check_rotation(where: str, model: PreTrainedModel) -> None:
-    """Raise :class:`UserError` if a model's rotary embedding is no rotation of heads by finite angles.
+    """Raise :class:`UserError` if a model's rotary embedding is not a rotation of heads by finite angles.
 
     transformers itself would fail only at the first pass, or would compute numbers that are not finite.
     """
@@ -320,7 +321,7 @@ def check_names(
     """Raise :class:`UserError` if any weights are missing, unexpected, or of another shape than the model's."""
     faults = [f"lacks {len(missing)} of the model's weights ({files.first_few(sorted(missing))})"] if missing else []
     if unexpected:
-        faults.append(f"holds {len(unexpected)} that the model has not ({files.first_few(sorted(unexpected))})")
+        faults.append(f"holds {len(unexpected)} that the model lacks ({files.first_few(sorted(unexpected))})")
     if mismatched:
         sizes = [f"{name} is {shapes}" for name, shapes in sorted(mismatched.items())]
         faults.append(f"holds {len(sizes)} of other sizes than config.json says ({files.first_few(sizes)})")

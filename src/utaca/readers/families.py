@@ -16,7 +16,7 @@ class Family:
     within a layer, and ``head`` is a name within the whole model.
 
     The models of the family must call the attention function that their config names, and compute logits by the head's
-    matrix alone. The models must rotate the first R dimensions of a query or key, dimension i together with dimension
+    matrix only. The models must rotate the first R dimensions of a query or key, dimension i together with dimension
     i + R / 2; R is the width of the tables of ``rotary``. ``docs/extending.md`` says how to add and test a family.
 
     ``like_llama`` lets layers run in a shorter form (:mod:`utaca.readers.shortcuts`). Their modules must then have

@@ -63,7 +63,7 @@ def listed_settings(name: str) -> ReaderSettings:
 
 
 def absent(path: str) -> str:
-    """The sentence for a reader's path at which nothing is, and which is no hub id: for a name, with similar names."""
+    """The sentence for a reader's path that does not exist and is not a hub id: for a name, with similar names."""
     if page := re.fullmatch(r"(?:https?://)?(?:huggingface\.co|hf\.co)/([\w.-]+/[\w.-]+)(?:/.*)?", path):
         return f"{path} is a page of the hub; name its model by its hub id, {page[1]}"
     if os.path.basename(path) != path:
@@ -267,7 +267,7 @@ def _broken(path: Path, error: Exception) -> UserError:
 
 
 def _is_pointer(path: Path) -> bool:
-    """Whether a file is what Git LFS leaves in place of a large file that it has not fetched."""
+    """Whether a file is the pointer that Git LFS leaves in place of a large file."""
     with path.open("rb") as file:
         return file.read(len(_POINTER)) == _POINTER
 

@@ -286,7 +286,7 @@ def _set_split(tokenizer: Tokenizer, split: str) -> None:
 def _config(path: Path) -> PretrainedConfig:
     """The config of a GGUF file's model, as transformers reads it, and with two things that transformers passes over.
 
-    These are the width of a head, where it may differ from the model's width divided by the number of heads, and the
+    These are the width of a head, which may differ from the model's width divided by the number of heads, and the
     rotary scaling of a Llama, which the file has as a tensor (:func:`utaca.readers.gguf_faults.rope_scaling`).
     """
     from gguf import GGUFReader

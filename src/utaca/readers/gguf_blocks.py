@@ -39,8 +39,8 @@ class Groups(NamedTuple):
 class Kind(NamedTuple):
     """A type of quantised weights: how many ``weights`` and ``bytes`` a block has, and how many weights a ``group``.
 
-    A code has so many ``bits``, and stands for 0 where it is ``zero``. ``read`` parts blocks [n, bytes] into codes
-    [n, weights], scales and minima [n, groups].
+    Codes have ``bits`` bits; the code ``zero`` stands for 0. ``read`` splits blocks [n, bytes] into codes [n, weights],
+    scales and minima [n, groups].
     """
 
     weights: int

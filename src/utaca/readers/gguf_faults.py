@@ -68,13 +68,13 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 """Keys that transformers passes over, with the values at which they change nothing."""
 _WITHOUT_SCALING = ("rope.scaling.original_context_length", "rope.scaling.finetuned")
-"""Keys that change nothing where the rotary embedding is not scaled."""
+"""Keys that change nothing if the rotary embedding is not scaled."""
 
 _IDS = ("bos_token_id", "eos_token_id", "eot_token_id", "unknown_token_id", "padding_token_id")
 
 
 def first_bytes(path: str | Path, count: int) -> bytes:
-    """The first bytes of a file; none if it is no regular file that this user may read."""
+    """The first bytes of a file; none if it is not a regular file that this user may read."""
     if not os.path.isfile(path):
         return b""
     try:
@@ -129,13 +129,13 @@ def _kinds_in(content: mmap.mmap) -> frozenset[int]:
     place = 8
 
     def read(form: str) -> int:
-        """Read a number of a format of :mod:`struct` at ``place``, and go on behind it."""
+        """Read a number of a format of :mod:`struct` at ``place``, and continue after it."""
         nonlocal place
         place += struct.calcsize(form)
         return struct.unpack_from(form, content, place - struct.calcsize(form))[0]
 
     def skip(kind: int) -> None:
-        """Go on behind a value of the type of this number."""
+        """Continue after a value of the type of this number."""
         nonlocal place
         if kind == _STRING:
             length = read("<Q")
@@ -192,7 +192,7 @@ def part_of(path: Path) -> tuple[int, int] | None:
 
 
 def _opened(path: Path) -> GGUFReader:
-    """Open a file; raises :class:`UserError` if, by its first bytes and its length, it is no GGUF file that is read."""
+    """Open a GGUF file; raises :class:`UserError` if it is not one, by its first bytes and its length."""
     first = first_bytes(path, 8)
     if first[:4] in OLD_MAGICS:
         raise UserError(f"{path} has a format that is older than GGUF; convert its model with a current llama.cpp")
@@ -219,7 +219,7 @@ def _opened(path: Path) -> GGUFReader:
 def _faults(file: GGUFReader) -> Iterator[str]:
     """Why a file would be misread: the rest of a sentence that begins with its path.
 
-    A caller takes the first fault alone: each check relies on what those before it have found to be right.
+    A caller takes only the first fault, because each check relies on those before it.
     """
     # Lists are left out here; of an entry that is one value, ``data`` has one item.
     values = {name: field.contents() for name, field in file.fields.items() if len(field.data) <= 1}
@@ -311,7 +311,7 @@ def _tensor_faults(file: GGUFReader, kind: str, values: Mapping[str, Any]) -> It
         if shape != wanted[name]:
             yield f"has {name} of size {[*shape]}, not {[*wanted[name]]}; copy or download it again"
     if ROPE in stored and rope_scaling(file) is None:
-        yield f"has {ROPE} of another scaling than Llama 3's, which is not read of GGUF files; {_ELSEWHERE}"
+        yield f"has {ROPE} of another scaling than Llama 3's, which is not read from GGUF files; {_ELSEWHERE}"
     for tensor in {tensor.tensor_type: tensor for tensor in file.tensors}.values():
         try:
             dequantize(tensor.data[:1], tensor.tensor_type)
@@ -320,7 +320,7 @@ def _tensor_faults(file: GGUFReader, kind: str, values: Mapping[str, Any]) -> It
 
 
 _OUTPUT = "output.weight"
-"""A tensor that is missing where the output matrix is the embedding."""
+"""A tensor that is missing if the output matrix is the embedding."""
 
 
 ROPE = "rope_freqs.weight"

@@ -20,9 +20,9 @@ def is_id(path: str) -> bool:
 
 @contextmanager
 def asked_once(path: str, revision: str = "") -> Iterator[None]:
-    """Within, the libraries of Hugging Face look for a reader's files only in their cache if the hub does not answer.
+    """A context in which Hugging Face's libraries use only their cache if the hub does not answer.
 
-    By themselves they would ask a hub that is not there for one file after the other, six times each.
+    Otherwise they would ask a hub that does not answer for one file after the other, six times each.
     """
     if not is_id(path):
         yield

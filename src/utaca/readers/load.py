@@ -149,7 +149,7 @@ class Reader:
         """16 hex digits that identify model and weights, independent of their folder and compute type.
 
         The digits are a digest of the sizes and of at most three rows of every weight, rounded to bfloat16: these rows
-        tell any training from another, and are at most some megabytes of a large model.
+        distinguish any two trainings, and are at most some megabytes of a large model.
         """
         config = self.model.config
         rows = []
@@ -179,8 +179,8 @@ class Reader:
         """Convert a document, given as text or token ids, to token ids [N]; :meth:`encode_document` encodes a text.
 
         Ids have shape [N], or [1, N] as a tokenizer returns for one text, in a tensor, array, list or tokenizer's
-        output. Raises :class:`UserError`, which calls it by its ``kind``, for anything else, an empty document, and
-        ids outside the vocabulary.
+        output. Raises :class:`UserError` for anything else, an empty document, and ids outside the vocabulary; the
+        message calls the document by its ``kind``.
         """
         tokens = self.encode_document(document) if isinstance(document, str) else _ids(document, kind).to(self.device)
         if not len(tokens) or (isinstance(document, str) and not document):
@@ -324,8 +324,8 @@ def load(settings: ReaderSettings) -> Reader:
         check_gpu(settings, files.parameters(files.weights(settings)) * getattr(torch, settings.dtype).itemsize)
     config_file = files.config_file(settings)
     assert config_file is not None, "check has read it"
-    mend = "copy or download the model again"
-    with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", mend):
+    remedy = "copy or download the model again"
+    with hub.asked_once(settings.path, settings.revision), in_a_sentence(f"{where} cannot be loaded", remedy):
         model, missing, unexpected = _read(settings, model_config(config_file))
         end_tokens(model.generation_config)
         model = model.to(settings.device).eval().requires_grad_(False)
@@ -338,7 +338,7 @@ def load(settings: ReaderSettings) -> Reader:
 def _read(
     settings: ReaderSettings, config: PretrainedConfig
 ) -> tuple[PreTrainedModel, Collection[str], Collection[str]]:
-    """Read the weights; also returns the names of those that are missing and of those that the model has not."""
+    """Read the weights; also returns the names of those that are missing and of those that the model lacks."""
     if settings.weights == "packed":
         (file,) = files.weights(settings)
         return packed.load(file, config)
@@ -403,10 +403,10 @@ def load_reader(
 
 
 def borrowed(model: PreTrainedModel, memory: MemorySettings | None = None) -> Reader:
-    """A reader of a ``model`` that the caller loaded, without a tokenizer; the weights are in memory once.
+    """Wrap a ``model`` that the caller loaded as a reader without a tokenizer; weights are shared, not copied.
 
     The reader has modules of its own, so that the model's attention, hooks and config stay as they are. ``memory`` are
-    the settings of its block memory. By default they are those of the listed reader whose model this is, else InfLLM's.
+    the settings of its block memory, by default those of the listed reader with this model, otherwise InfLLM's.
     Raises :class:`UserError` as :func:`check_borrowed` does, or if a setting is out of range.
     """
     if not isinstance(memory, MemorySettings | None):

@@ -21,7 +21,7 @@ _OURS = (
     "experts_implementation", "fusion_config", "generator", "gradient_checkpointing", "is_causal", "is_decoder",
     "pruned_heads", "text_config", "text_encoder", "torchscript", "use_cache",
 )  # fmt: skip
-"""Keys that transformers reads of a model of any family, besides the attributes that all configs have."""
+"""Keys that transformers reads for a model of any family, in addition to the attributes of all configs."""
 _OLD = ("rope_scaling",)
 """Such attributes that models compute by nevertheless: names of earlier versions."""
 
@@ -47,7 +47,7 @@ def _computes(family: str, key: str) -> bool:
 
     What all configs have are outputs, labels, types and names, and the methods of the class, which no key may replace.
     """
-    # Keys that the family declares beside those of all configs.
+    # Keys that the family declares in addition to those of all configs.
     own = {field.name for field in fields(CONFIG_MAPPING[family])} - {field.name for field in fields(PretrainedConfig)}
     if key in _OURS or key.startswith("_"):
         return False

@@ -1,9 +1,9 @@
 """Weights of GGUF files at their own size: matrix products on a CPU that read four or eight bits per weight.
 
 torch multiplies by a matrix of four-bit digits, ``(digit - 8) * scale + zero``, whose groups share a scale and a zero
-in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second, and
-makes a matrix of twice the width, by which 16 times the input and the input are multiplied. So one kernel serves all
-types, and only scales and zeros are rounded.
+in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 times the first plus the second: the
+matrix is twice as wide, and is multiplied by the input times 16 next to the input. So one kernel serves all types, and
+only scales and zeros are rounded.
 
 That product is fast for few rows. For many, the matrix is unpacked to bfloat16, into memory that all layers share.
 """
@@ -37,7 +37,7 @@ _CENTRE = {1: 8, 2: 8 * 16 + 8}
 _SHIFT = {4: 0, 5: 120, 6: 104, 8: 0}
 """What is added to codes, by their bits: the middle of five and six bits then is the code that is taken for zero."""
 _TILES = 16
-"""Tiles of a matrix whose digits are taken apart at once, which then stay in the processor's cache."""
+"""Tiles of a matrix whose digits are taken apart together, so that they stay in the processor's cache."""
 _PART = 4096
 """Rows of a matrix whose exact values are computed at once."""
 _CANDIDATES = 64
@@ -82,7 +82,7 @@ def pack(weights: Groups, bits: int) -> Digits:
 class PackedLinear(nn.Module):
     """A linear layer [..., K] to [..., N] with a packed matrix, on a CPU in bfloat16.
 
-    ``sample`` are rows of the matrix by which a model is told from another, as a parameter, so that a model has the
+    ``sample`` are rows of the matrix that identify a model, as a parameter, so that a model has the
     same identity and type whether its weights are packed or not.
     """
 
@@ -381,7 +381,7 @@ def fit(model: PreTrainedModel, shapes: Mapping[str, tuple[int, ...]]) -> None:
 def load(file: Path, config: PretrainedConfig) -> tuple[PreTrainedModel, set[str], set[str]]:
     """The model of a ``config`` with the weights of a ``file``, which stay mapped from the disk.
 
-    Also returns the names of weights that the file lacks and of those that the model has not.
+    Also returns the names of weights that the file lacks and of those that the model lacks.
     """
     stored = load_file(file)
     with torch.device("meta"):

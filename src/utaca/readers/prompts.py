@@ -66,10 +66,10 @@ def _rendered(
     messages: Sequence[tuple[str, str]],
     *,
     answered: bool,
-    mend: str = "correct its chat_template.jinja, or use another reader",
+    remedy: str = "correct its chat_template.jinja, or use another reader",
 ) -> str:
     """Render messages, (role, text) each, with the chat template; unless ``answered``, open an answer after them."""
-    with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", mend):
+    with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", remedy):
         return tokenizer.apply_chat_template(
             [{"role": role, "content": text} for role, text in messages],
             chat_template=_DAY + tokenizer.get_chat_template(),
@@ -83,7 +83,7 @@ def _rendered(
 def _after_an_answer(tokenizer: PreTrainedTokenizerBase) -> str:
     """Text that the chat template writes after an assistant's message.
 
-    Some templates refuse to end with such a message; a user's message then follows, and the text goes on with it.
+    Some templates refuse to end with such a message; a user's message then follows, and the text continues with it.
     """
     answer = "<<answer>>"
     try:
@@ -153,7 +153,7 @@ class Prompts:
         return self._encoded(self._before + text).ids
 
     def document_offsets(self, text: str) -> list[tuple[int, int]]:
-        """Character offsets (start, end) in ``text`` of each token of :meth:`document`; below 0 in the opening."""
+        """Character offsets (start, end) in ``text`` of the tokens of :meth:`document`; negative in the opening."""
         offsets = self._encoded(self._before + text).offsets
         return [(start - len(self._before), end - len(self._before)) for start, end in offsets]
 
@@ -166,8 +166,8 @@ class Prompts:
         marks = [f"<<utaca-{number}>>" for number in range(len(messages))]
         roles = [role for role, _ in messages]
         marked = list(zip(roles, marks, strict=True))
-        mend = "send messages in the order of roles that it takes"
-        rendered = _rendered(self._plain, marked, answered=False, mend=mend)
+        remedy = "send messages in the order of roles that it takes"
+        rendered = _rendered(self._plain, marked, answered=False, remedy=remedy)
         # In turn the template's own strings and, from 1 on, the numbers of the messages between them.
         pieces = re.split(r"<<utaca-(\d+)>>", rendered)
         if pieces[1::2] != [str(number) for number in range(len(messages))]:

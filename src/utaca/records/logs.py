@@ -99,7 +99,7 @@ def stage_log(path: str | Path) -> Iterator[None]:
             raise SystemExit(1) from None
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _FULL:
-                # To the terminal alone: the log file may lie on the full disk.
+                # Only to the terminal: the log file may be on the full disk.
                 place = error.filename or "the disk"
                 print(f"Error: {place}: {os.strerror(error.errno)}; free some and run again", file=terminal)
                 raise SystemExit(1) from None

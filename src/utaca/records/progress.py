@@ -14,7 +14,7 @@ _jobs: list[str] = []
 
 @contextmanager
 def named(job: str) -> Iterator[None]:
-    """Put the name of a job behind the description of each bar in the block; "" adds nothing.
+    """Put the name of a job after the description of each bar in the block; "" adds nothing.
 
     Jobs that run side by side write into one terminal, where only the name says whose bar it is.
     """

@@ -84,7 +84,7 @@ def write(
 def reading(path: str | Path, what: str = "Parquet file") -> Iterator[None]:
     """Turn what a library raises in the block, which reads the file ``path``, into a :class:`UserError`.
 
-    It says that the file is missing, cannot be read, or is damaged, cut off or no ``what``.
+    It says that the file is missing, cannot be read, or is damaged, cut off or not a ``what``.
     """
     try:
         yield

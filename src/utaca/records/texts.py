@@ -50,7 +50,8 @@ def read_json(path: str | Path, advice: str) -> Any:
 def records(path: str | Path, advice: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place of the line in words, object) for every line of a JSONL file; blank lines are skipped.
 
-    The place begins error messages. Raises :class:`UserError` as :func:`read_json`, and for a line that is no object.
+    The place begins error messages. Raises :class:`UserError` as :func:`read_json`, and for a line that is not an
+    object.
     """
     with opened(path, advice) as file:
         # Not splitlines(): U+2028 and similar characters may occur inside a JSON text.

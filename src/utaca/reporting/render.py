@@ -63,9 +63,9 @@ def with_interval(row: Mapping[str, Any], column: str, digits: int) -> str:
 
 
 def digits_of(widths: Iterable[float], most: int) -> int:
-    """Decimals of a column that its intervals can tell apart: two significant digits of their median half width.
+    """Decimals that the intervals of a column justify: two significant digits of their median half width.
 
-    ``widths`` are the half widths of the intervals, NaN where there is none. ``most`` is the largest result, and the
+    ``widths`` are the half widths of the intervals, NaN if there is none. ``most`` is the largest result, and the
     result if no interval has a width.
     """
     known = [width for width in widths if width > 0]

@@ -59,7 +59,7 @@ class PointResult:
     """An operating point and its results: for each document, sums over the answer's tokens or attributes.
 
     ``method``, ``base``, ``budget``, ``policy``, ``drafts`` and ``draft_budget`` are as in the config. ``trigger`` is
-    what expands the budget, None where the budget is fixed; ``detector`` is the variant of a trigger of kind detector,
+    what expands the budget, None if the budget is fixed; ``detector`` is the variant of a trigger of kind detector,
     else "". ``seeds`` are the detector's seeds, () without a detector. ``documents`` are the ids of the documents,
     sorted. Each array in ``sums`` [seeds x documents] has all documents of the first seed, then all of the next.
     ``not_run`` is the reason why the point was not run, or "".

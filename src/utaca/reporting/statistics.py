@@ -184,7 +184,7 @@ def ratio(numerator: np.ndarray, denominator: np.ndarray, counts: np.ndarray | N
     """The sum of ``numerator`` [n] divided by the sum of ``denominator`` [n], as a scalar array.
 
     With ``counts`` [count, n], which say how often each item occurs in a resample, the ratio in each resample [count].
-    A mean over documents is a ratio with a denominator of ones. NaN where the denominators sum to zero.
+    A mean over documents is a ratio with a denominator of ones. NaN if the denominators sum to zero.
     """
     weights = np.ones(len(numerator)) if counts is None else counts
     above = weights @ numerator
@@ -252,8 +252,8 @@ def auroc(score: np.ndarray, negative: np.ndarray, document: np.ndarray, counts:
 def kappa(confusion: np.ndarray) -> np.ndarray:
     """Cohen's kappa of confusion matrices of counts [..., classes, classes].
 
-    Rows of a matrix are one rater's classes, columns the other's. NaN where two raters would always agree by chance, or
-    where all counts are 0.
+    Rows of a matrix are one rater's classes, columns the other's. NaN if two raters would always agree by chance, or
+    if all counts are 0.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         joint = confusion / confusion.sum((-2, -1), keepdims=True)

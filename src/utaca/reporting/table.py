@@ -291,7 +291,7 @@ def read_content(path: str | Path) -> Content:
 
 
 def _with_digits(column: Column, name: str, frame: pd.DataFrame) -> Column:
-    """A column with as many decimals as its intervals, or else its standard deviations, can tell apart.
+    """A column with as many decimals as its intervals, or else its standard deviations, justify.
 
     It has no more decimals than declared.
     """
@@ -403,7 +403,7 @@ def whole_text(path: str | Path, end: str = "\n") -> str:
     """
     with reading(path, "table or figure"):
         text = Path(path).read_text(encoding="utf-8")
-        # White space behind the end is no fault; but `end` itself may be white space, which rstrip takes off.
+        # White space after the end is not an error; but `end` itself may be white space, which rstrip takes off.
         if not text.endswith(end) and not text.rstrip().endswith(end):
             raise ValueError(f"it does not end in {end!r}")
     return text

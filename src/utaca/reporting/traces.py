@@ -277,7 +277,7 @@ def _rounded(value: float | None) -> float | None:
 
 @dataclass(frozen=True)
 class _Split:
-    """The answers of a split, with all that a page shows of them besides their steps.
+    """The answers of a split, with all that a page shows of them except their steps.
 
     ``documents`` are rows of schema "documents" by id, in the order of the page. ``points`` has any one answer of each
     point, which names its method and settings, and ``sections`` the section of ``decode`` that shows the point, both by

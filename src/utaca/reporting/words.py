@@ -16,7 +16,7 @@ def corpus_in_words(config: schema.Config) -> str:
 
 
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
-    """The name of an endpoint with its model, or with a note that built-in rules stand in for a model."""
+    """The name of an endpoint with its model, or with a note that built-in rules replace a model."""
     if endpoint.kind == "reference":
         return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
     return f"{endpoint.name} ({endpoint.model})"
@@ -46,7 +46,7 @@ def what_is_synthetic(config: schema.Config) -> str:
 
 
 def tasks_in_words(config: schema.Config) -> str:
-    """A warning where a run asks the questions of tasks that ship with the project; "" for other questions."""
+    """A warning if a run asks the small questions that ship with the project; "" for other questions."""
     if config.tasks.path.rstrip("/").endswith("data/tasks"):
         return (
             "The questions are a few examples that ship with the project to try its code, so the scores mean nothing."

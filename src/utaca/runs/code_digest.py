@@ -100,7 +100,7 @@ def _imports(path: Path, source: Path) -> frozenset[Path]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements of a module at any depth, but for those under ``if TYPE_CHECKING``.
+    """Yield the statements of a module at any depth, except those under ``if TYPE_CHECKING``.
 
     Expressions are passed over: they hold no imports.
     """

@@ -1,4 +1,4 @@
-"""A command of Snakemake: its options, parsed by Snakemake's parser, and its end where there is nothing to do."""
+"""A command of Snakemake: its options, parsed by Snakemake's parser, and its end if there is nothing to do."""
 
 import logging
 from argparse import Namespace

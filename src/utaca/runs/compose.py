@@ -59,7 +59,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     (``judge=gpt_oss_120b``), a mapping of keys (``judge={temperature: 0.7}``), both
     (``corpus={use: folder, path: articles.jsonl}``), or a path as corpus (``corpus=articles.jsonl``). ``use`` may hold
     a whole group in place of an option's name, as a saved run does (:mod:`utaca.runs.record`), so that keys and
-    options still go on top of it. ``root`` is the folder that holds ``config/``. ``written`` are the contents of the
+    options still override it. ``root`` is the folder that holds ``config/``. ``written`` are the contents of the
     config files: where one file names an option and a later one sets keys of that group, Snakemake keeps the keys only,
     so the option is looked up there. Raises :class:`UserError` naming all faulty keys.
     """
@@ -87,7 +87,7 @@ def compose(overrides: Mapping[str, Any], root: Path, written: Iterable[Mapping[
     models.refuse(faults)
     resolved = as_written(load(plain))
     if not resolved["run"]:
-        # The name shows whether single keys changed what the options alone give (utaca.runs.record.name).
+        # The name shows whether single keys changed what the options give (utaca.runs.record.name).
         chosen = {key: option for key, option in parts.choices.items() if key in BASE_GROUPS}
         resolved["run"] = runs.name(resolved, _usual(root), _options(root, chosen))
         load(resolved)
@@ -120,7 +120,7 @@ def _with_dropped_options(
 class _Parts:
     """The overrides of a config, by kind; each is by the key of the config that it overrides.
 
-    ``choices`` are options of groups, ``whole`` contents of whole groups, and ``keys`` single keys that go on top of
+    ``choices`` are options of groups, ``whole`` contents of whole groups, and ``keys`` single keys that override
     either. ``faults`` has a sentence for each override that is wrong.
     """
 
@@ -133,7 +133,7 @@ class _Parts:
 def _read(overrides: Mapping[str, Any], options: Mapping[str, list[str]]) -> _Parts:
     """Sort the overrides by kind; ``options`` are the names of every group's options.
 
-    ``decode`` is no group, but a saved config has it whole, under ``use``.
+    ``decode`` is not a group, but a saved config has it whole, under ``use``.
     """
     parts = _Parts()
     for key, value in overrides.items():
@@ -218,7 +218,7 @@ def _usual(root: Path) -> dict[str, str]:
     defaults = yaml.safe_load((root / "config" / "config.yaml").read_text(encoding="utf-8"))["defaults"]
     usual = {}
     for entry in defaults:
-        # An entry is a mapping of a group to its option, but for "_self_".
+        # An entry is a mapping of a group to its option, except "_self_".
         if isinstance(entry, Mapping):
             for key, option in entry.items():
                 usual[str(key).removeprefix("endpoint@")] = str(option)
@@ -255,7 +255,7 @@ def _as_endpoint(role: str, base: Any, changes: Mapping[str, Any], faults: list[
 
 
 def _as_reader(base: Any, changes: Mapping[str, Any], is_chosen: bool, faults: list[str]) -> Any:
-    """What the ``changes`` of a reader go on top of: the option ``base``, or nothing for another model.
+    """What the ``changes`` of a reader override: the option ``base``, or nothing for another model.
 
     The option's prompt, window, positions and methods may not fit another model, so that it starts from the defaults,
     unless the user chose the option (``is_chosen``). Adds to ``faults`` if the changes give another model no name.

@@ -39,7 +39,7 @@ def check(path: str | Path) -> None:
     try:
         content = json.loads(text, object_pairs_hook=lambda pairs: _object(pairs, path))
     except (ValueError, RecursionError):
-        # It is no JSON, and so is taken for YAML, whatever the end of its name.
+        # It is not JSON, and so it is read as YAML, whatever the end of its name.
         _check_yaml(text, path)
     else:
         if not isinstance(content, dict):
@@ -78,7 +78,7 @@ def _check_yaml(text: str, path: str | Path) -> None:
             raise UserError(f"{path}{line} begins with a tab; YAML is indented by spaces: replace it") from error
         raise UserError(f"{path}{line} is not valid YAML ({' '.join(why.split())}); correct it") from error
     except RecursionError:
-        raise UserError(f"{path} is nested too deeply for a config; write keys and values") from None
+        raise UserError(f"{path} is nested too deeply for a config; write it with fewer levels") from None
 
 
 def _check_nodes(node: yaml.Node, path: str | Path, above: set[int], done: set[int]) -> None:
@@ -163,7 +163,7 @@ def check_words(words: Sequence[str]) -> None:
 def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield (option, value) for every value of an option on a command line.
 
-    An option takes all words up to the next one, but for the working directory, which is one word.
+    An option takes all words up to the next one, except the working directory, which is one word.
     """
     option = ""
     for word in words:

@@ -1,4 +1,4 @@
-"""Check before the first job of a run what its stages need; everything that is missing is reported at once.
+"""Check before the first job of a run what its stages need; all missing things are reported together.
 
 ``utaca preflight [--configfile FILE ...] [--config KEY=VALUE ...]`` does only the checks, for a whole run, and prints a
 line per check; it exits with 1 if something is missing. A run checks its stages before its first job.
@@ -163,7 +163,7 @@ def _roles_by_endpoint(settings: schema.Config, roles: Sequence[str]) -> dict[st
 
 
 def _people(size: schema.SplitSettings) -> str:
-    """Check that the file of handwritten biographies (``size.people``) holds as many as the split wants."""
+    """Check that the file of handwritten biographies (``size.people``) holds as many as the split needs."""
     from utaca.biographies.handwritten import handwritten
 
     return f"{len(list(handwritten(size.people, size.biographies)))} biographies of {size.people}"
@@ -196,7 +196,7 @@ def _sets(settings: schema.Config, stages: Collection[str]) -> list[str]:
 def _tasks(tasks: schema.TasksSettings, names: Sequence[str]) -> str:
     """Check the sets of these names: their settings, the packages of their metrics, and their files.
 
-    All faults are raised at once.
+    All faults are raised together.
     """
     from utaca.tasks.registry import files_of, task_of
 
@@ -236,7 +236,7 @@ def _answers(place: str) -> str:
 def _methods(settings: schema.Config) -> str:
     """Check the methods of points that do not decode from block memory, and those that the config sets keys of.
 
-    They are built with their settings, and at each point with the point's values; all faults are raised at once.
+    They are built with their settings, and at each point with the point's values; all faults are raised together.
     """
     # Imported for its errors: a file of the user's in that folder may not load.
     from utaca.detection.signals import SIGNALS  # noqa: F401
@@ -254,7 +254,7 @@ def _methods(settings: schema.Config) -> str:
         except UserError as error:
             faults += getattr(error, "faults", [str(error)])
     refuse(faults)
-    return f"{len({(point.family, point.base) for point in others})} besides block memory"
+    return f"{len({(point.family, point.base) for point in others})} next to block memory"
 
 
 def _detectors(settings: schema.Config, taken: Mapping[str, str]) -> str:
@@ -403,7 +403,7 @@ def _disk(settings: schema.Config, stages: Collection[str]) -> str:
         embedding = _EMBEDDING_BYTES * _sizes(reader).hidden * len(settings.trajectories.sites)
         bytes_per_token = answered_facts * _ANSWER_BYTES + trajectory_facts * (_ANSWER_BYTES + embedding)
         size += reader.max_new_tokens * bytes_per_token
-    check_room(Path("results"), size, "results take about", "free some, or run where there is more")
+    check_room(Path("results"), size, "results take about", "free some, or run on a disk that has more")
     if stages & _DECODING and not Path(reader.path).is_dir() and not files.weights(reader):
         from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -442,7 +442,7 @@ def overrides(configfiles: Sequence[Path], entries: Sequence[str]) -> dict[str, 
         settings = ConfigSettings(config=parse_config(entries), configfiles=configfiles, config_args="")
     except (AssertionError, OSError, ValueError, WorkflowError) as error:
         cause = str(error) or "a value is missing"
-        raise UserError(f"--config KEY=VALUE or --configfile FILE: {cause.splitlines()[0]}") from error
+        raise UserError(f"--config or --configfile cannot be read: {cause.splitlines()[0]}") from error
     check_config(entries)
     return settings.overwrite_config
 

@@ -27,7 +27,7 @@ CONFIG = "run.yaml"
 PARTS = ("seed", "scale", "reader", "corpus", "writer", "labeller", "trajectories", "generation")
 """Keys of the config that a run's base is made of."""
 _NAMED = ("reader", "corpus", "writer", "labeller")
-"""Parts whose names are in a run's name, where they are not the usual ones."""
+"""Parts whose names are in a run's name, if they are not the usual ones."""
 _ADDED = (("scale", "bootstrap"), ("scale", "replays"), ("scale", "timed"), ("reader", "methods"))
 """Keys of these parts that do not belong to the base: what they make is added to a run."""
 _GROUPS = ("scale", "reader", "corpus", "writer", "labeller", "judge", "detectors", "points", "decode")

@@ -20,7 +20,7 @@ from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number,
 
 Site = Literal["attention", "mlp", "residual"]
 SITES = get_args(Site)
-"""Where in the last layer an embedding is read: output of the attention sub-layer, of the MLP, residual stream."""
+"""What of the last layer is the embedding: output of the attention sub-layer, of the MLP, or the residual stream."""
 
 SIGNALS = tuple(sorted(path.stem for path in (Path(__file__).parents[1] / "detection" / "signals").glob("[!_]*.py")))
 """Signals of a token, one number each: the files of :mod:`utaca.detection.signals`."""
@@ -36,7 +36,7 @@ CONTEXT_METHODS = tuple(
 )
 """The other context-management methods: the files of :mod:`utaca.methods`."""
 AGREEMENT = "agreement"
-"""Family of points whose budget expands where the token under K_max is another."""
+"""Family of points whose budget expands if K_max gives a different token."""
 NO_DETECTOR = "no_detector"
 """Family of points whose budget expands by a schedule, or never."""
 FAMILIES = {
@@ -60,7 +60,7 @@ TOKENS = "tokens"
 """Value of ``representatives``: every token of a block represents the block."""
 
 CLIPPED, PACKED = "clipped", "packed"
-"""Values of ``far_positions``: far keys all at one distance, or side by side before the window."""
+"""Values of ``far_positions``: far keys all at one distance, or one after another before the window."""
 
 VALIDATION = "validation"
 TEST = "test"
@@ -320,13 +320,13 @@ class MemorySettings:
 
     @property
     def layout(self) -> Layout:
-        """How a text is parted into initial tokens, blocks and local window."""
+        """How a text is split into initial tokens, blocks and local window."""
         return Layout(self.n_init, self.n_local, self.block_size)
 
 
 @keys
 class BarSettings:
-    """What a score of a set of `tasks` is to reach or, with ``most``, not to exceed."""
+    """A limit that a score of a set of `tasks` must reach or, with ``most``, must not exceed."""
 
     set: str = setting(...)
     """Name of the set in `tasks.sets`."""
@@ -498,7 +498,7 @@ class EndpointSettings:
 
 @keys
 class TrajectorySettings:
-    """What is recorded of the compact-budget answers that detectors learn from and are measured on."""
+    """What is recorded of the compact-budget answers on which detectors are trained and measured."""
 
     sites: Annotated[list[Site], Distinct] = setting(["attention"])
     """Where in the last layer embeddings are read: `attention` (output of the attention sub-layer), `mlp` (output of
@@ -541,7 +541,7 @@ class DetectorSettings:
     """Whether the detector reads the token's embedding."""
 
     site: Site = setting("attention")
-    """Where in the last layer the embedding is read."""
+    """What of the last layer is the embedding."""
 
     lstm: bool = setting(True)
     """Whether the detector has an LSTM over the steps of the answer."""
@@ -612,7 +612,7 @@ class PointSettings:
     budget: Whole = setting(0, minimum=0)
     """K of a fixed budget, or K_max of an adaptive one, in blocks.
 
-    For another method, it is the nominal number of tokens. 0 then means as many as the method's settings give.
+    For other methods, it is the number of tokens. 0 then means as many as the method's settings give.
     """
 
     policy: OptionalText = setting("")
@@ -664,7 +664,7 @@ class PointSettings:
 
     @property
     def family(self) -> str:
-        """What tables call the point: its method or, of an adaptive one, by what expands its budget."""
+        """What tables call the point: its method or, for an adaptive point, what expands its budget."""
         return FAMILIES[self.trigger.kind] if self.adaptive else self.method
 
     @property
@@ -768,8 +768,8 @@ class GenerationSettings:
     """How answers are decoded."""
 
     together: bool = setting(True)
-    """Whether several answers are decoded in shared passes, which is faster. This holds for points in block memory and
-    for full attention. Several short documents share passes too.
+    """Whether several answers are decoded in shared passes, which is faster. This applies to points in block memory and
+    to full attention. Several short documents share passes too.
 
     Then no seconds and no memory can be measured for a single answer, so none are shown. The last bits of results
     depend on which points are decoded.
@@ -777,7 +777,7 @@ class GenerationSettings:
 
 
 class Comparison(NamedTuple):
-    """A planned comparison of a point with InfLLM at equal tokens or, with ``over``, of two points' gains on InfLLM."""
+    """A planned comparison of a point with InfLLM at equal tokens or, with ``over``, of the gains of two points."""
 
     label: str
     over: str = ""
@@ -930,10 +930,10 @@ class Config:
 
     @property
     def main_point(self) -> OperatingPoint | None:
-        """The point whose single decisions are looked at; None if there is none.
+        """The point whose single decisions are studied; None if there is none.
 
-        Of the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to 64,
-        which most of the paper's analyses have.
+        Among the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to
+        64, the K_max of most of the paper's analyses.
         """
         points = [self.operating[label] for label in self.tried(TEST)]
         # A trigger that names no detector means the config's.

@@ -1,4 +1,4 @@
-"""Make typed settings from plain dicts; all faults are reported at once, with one sentence for each."""
+"""Make typed settings from plain dicts; all faults are reported together, with one sentence for each."""
 
 import difflib
 import json
@@ -157,7 +157,7 @@ def join(where: str, name: str) -> str:
 
 
 def refuse_misread(config: Mapping[str, Any]) -> None:
-    """Raise :class:`Faults` for every key that is no text, and for every text that no file can hold.
+    """Raise :class:`Faults` for every key that is not a text, and for every text that no file can hold.
 
     YAML may parse a key as a number or a date. A text may have half of a surrogate pair, which JSON allows and UTF-8
     does not.

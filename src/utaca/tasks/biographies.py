@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from utaca.biographies.handwritten import MEND, Biography, biographies
+from utaca.biographies.handwritten import REMEDY, Biography, biographies
 from utaca.biographies.padding import Padder
 from utaca.data_files import root
 from utaca.errors import UserError
@@ -92,7 +92,7 @@ class Biographies(Task):
         return 100 * n_right / len(references)
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
-        return sum(1 for _ in records(files["rows"], MEND)) == self.rows
+        return sum(1 for _ in records(files["rows"], REMEDY)) == self.rows
 
 
 def _documents(

@@ -81,7 +81,7 @@ class Official:
             if not self.task().is_official({name: path}):
                 raise UserError(f"{path} does not have the {self.task.rows:,} rows of the official file")
         except UserError as error:
-            # A file just downloaded lies at a scratch path, which says nothing to people.
+            # A file just downloaded is at a scratch path, which means nothing to the user.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from utaca.errors import UserError
 from utaca.records.texts import records
-from utaca.tasks.rows import MEND, SHIPPED, Row, objects, text
+from utaca.tasks.rows import REMEDY, SHIPPED, Row, objects, text
 
 
 class Meetings(SHIPPED["qmsum"]):
@@ -29,7 +29,7 @@ class Meetings(SHIPPED["qmsum"]):
 
     def read(self, path: Path) -> Iterator[Row]:
         """Yield a row for each query; the context is the meeting's transcript, a line for each turn."""
-        for number, (where, meeting) in enumerate(records(path, MEND), start=1):
+        for number, (where, meeting) in enumerate(records(path, REMEDY), start=1):
             turns = objects(meeting, "meeting_transcripts", where)
             lines = []
             for turn in turns:
@@ -38,7 +38,7 @@ class Meetings(SHIPPED["qmsum"]):
                 lines.append(f"{speaker}: {said}")
             context = "\n".join(lines)
             if not context:
-                raise UserError(f"{where} has nothing under 'meeting_transcripts'; {MEND}")
+                raise UserError(f"{where} has nothing under 'meeting_transcripts'; {REMEDY}")
             general = objects(meeting, "general_query_list", where)
             specific = objects(meeting, "specific_query_list", where)
             for place, query in enumerate(general + specific, start=1):

@@ -57,7 +57,7 @@ class Rows(Task):
         rows = self.read(path)
         chosen = self.select(rows, count) if count else list(rows)
         if not chosen:
-            raise UserError(f"{path} has no rows; {MEND}")
+            raise UserError(f"{path} has no rows; {REMEDY}")
         check_count(path, len(chosen), "rows", count)
         name, times = Counter(row.id for row in chosen).most_common(1)[0]
         if times > 1:
@@ -70,7 +70,7 @@ class Rows(Task):
     def read(self, path: Path) -> Iterator[Row]:
         """Yield the rows of a file in its order. Raises :class:`UserError` if a row has another layout."""
         instruction = self.template.partition(SEPARATOR)[0]
-        for where, record in records(path, MEND):
+        for where, record in records(path, REMEDY):
             context = text(record, "context", where)
             yield Row(
                 identity(record, self.id_key, where),
@@ -89,7 +89,8 @@ class Rows(Task):
 
     def _example(self, row: Row, prompts: Prompts, length: int) -> Example:
         """A row as a prompt of at most ``length`` tokens, or of any length if that is 0."""
-        # The empty line between context and question is no part of either: a prompt has it between text and question.
+        # The empty line between context and question is not a part of either: a prompt has it between text and
+        # question.
         before_context, after_context = self.template.split("{context}" + SEPARATOR)
         question = after_context.replace("{input}", row.input)
         shortened = cut(prompts, before_context + row.context, question, length)
@@ -105,9 +106,9 @@ SHIPPED: dict[str, type[Rows]] = {
 
 
 def check_count(path: Path, present: int, what: str, wanted: int) -> None:
-    """Raise :class:`UserError` if a file has fewer rows than a set wants; ``what`` is the message's word for rows.
+    """Raise :class:`UserError` if a file has fewer rows than a set needs; ``what`` is the message's word for rows.
 
-    ``present`` rows are in the file at ``path``; ``wanted`` is 0 if the set wants all.
+    ``present`` rows are in the file at ``path``; ``wanted`` is 0 if the set needs all.
     """
     if present < wanted:
         raise UserError(
@@ -122,7 +123,7 @@ def text(record: Mapping[str, Any], key: str, where: str, *, blank: bool = False
     """
     value = record.get(key)
     if not isinstance(value, str) or not (blank or value.strip()):
-        raise UserError(f"{where} has no text under {key!r}; {MEND}")
+        raise UserError(f"{where} has no text under {key!r}; {REMEDY}")
     return value
 
 
@@ -137,9 +138,9 @@ def answers(record: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = record.get(key)
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list) or not all(isinstance(answer, str) for answer in listed):
-        raise UserError(f"{where} has no list of texts under {key!r}; {MEND}")
+        raise UserError(f"{where} has no list of texts under {key!r}; {REMEDY}")
     if not any(answer.strip() for answer in listed):
-        raise UserError(f"{where} has no answer under {key!r}; {MEND}")
+        raise UserError(f"{where} has no answer under {key!r}; {REMEDY}")
     return tuple(listed)
 
 
@@ -147,5 +148,5 @@ def objects(record: Mapping[str, Any], key: str, where: str) -> list[dict[str, A
     """The list of objects under ``key``; raises :class:`UserError` for anything else."""
     value = record.get(key)
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
-        raise UserError(f"{where} has no list of objects under {key!r}; {MEND}")
+        raise UserError(f"{where} has no list of objects under {key!r}; {REMEDY}")
     return value

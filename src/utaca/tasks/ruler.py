@@ -28,7 +28,7 @@ from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.records.texts import read_json, records
 from utaca.settings.schema import EVIDENCE, TaskSetSettings
-from utaca.tasks.rows import MEND, identity, objects, text
+from utaca.tasks.rows import REMEDY, identity, objects, text
 from utaca.tasks.task import Example, Task
 
 SEED = 42
@@ -292,7 +292,7 @@ class QA1(_Ruler):
         answers = [text(answer, "text", where) for answer in objects(row, "answers", where)]
         references = tuple(dict.fromkeys(answers))
         if not references:
-            raise UserError(f"{where} has no answer; {MEND}")
+            raise UserError(f"{where} has no answer; {REMEDY}")
         text_before = _before(whole, references)
         kept = {_COMPLETE: (whole,), _PARTIAL: (text_before,) if text_before else (), _MISSING: ()}
         return _Question(question_id, document_id, text(row, "question", where), references, kept, near)
@@ -418,10 +418,10 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     Rows are the articles of a file in SQuAD's layout, the items of a JSON list, or the lines of a JSONL file.
     """
     try:
-        content = read_json(path, MEND)
+        content = read_json(path, REMEDY)
     except UserError:
         # Not one JSON value: a JSONL file, or `records` says what is wrong with it.
-        yield from records(path, MEND)
+        yield from records(path, REMEDY)
         return
     if isinstance(content, dict):
         # SQuAD has its articles under "data"; any other object is a JSONL file of a single line.
@@ -443,7 +443,7 @@ def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     except (KeyError, TypeError, ValueError):
         paragraphs = []
     if not paragraphs or not all(isinstance(title, str) for title, _ in paragraphs):
-        raise UserError(f"{where} has no titled paragraphs under 'context'; {MEND}")
+        raise UserError(f"{where} has no titled paragraphs under 'context'; {REMEDY}")
     return list(dict.fromkeys(paragraphs))
 
 
@@ -459,7 +459,7 @@ def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
             titles = [title for title, _ in row["supporting_facts"]]
         return list(dict.fromkeys(titles))
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where} has no titles under 'supporting_facts'; {MEND}") from error
+        raise UserError(f"{where} has no titles under 'supporting_facts'; {REMEDY}") from error
 
 
 def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from utaca.tasks import metrics
 class Example:
     """A row of a task as a prompt to a reader.
 
-    The prompt is ``text``, an empty line and ``question``, and the answer goes on from the task's ``prefix``.
+    The prompt is ``text``, an empty line and ``question``, and the answer continues from the task's ``prefix``.
     ``references`` are the right answers: an answer need only match one of them. ``document`` is the name of the
     paragraph or meeting that rows may share; confidence intervals resample documents. ``query`` is the question without
     instructions.

@@ -24,7 +24,7 @@ from utaca.settings.schema import OWN, TOKENS
 
 @dataclass(eq=False)
 class StoredDocument:
-    """A document that was read, of ``size`` bytes, with the ``scores`` of its tokens if a client wants the scores.
+    """A document that was read, of ``size`` bytes, with the ``scores`` of its tokens if a client asks for the scores.
 
     ``mass`` maps the token position at the end of each prefill chunk to ``memory.attention_mass`` at that position;
     ``users`` is the number of unfinished answers that need the document.

@@ -109,7 +109,7 @@ class _Model(pydantic.BaseModel):
 
 
 def _wrong(sentence: str, **values: Any) -> PydanticCustomError:
-    """An error whose sentence goes on from the place of the wrong value, as "messages.0 is ..."."""
+    """An error whose sentence continues from the place of the wrong value, as "messages.0 is ..."."""
     return PydanticCustomError("wrong", sentence, values)
 
 
@@ -250,7 +250,8 @@ class Order:
     ``options`` are fields of :class:`utaca.decoding.options.Decoding`. The answer ends before any text in ``stop``.
     ``logprobs`` is the number of most likely tokens sent with each token; None: no log-probabilities are sent. ``echo``
     is the prompt's text, sent before the answer: one piece per token if the prompt is ``scored``, else one in all. No
-    answer follows unless ``generate``. ``places`` has the document tokens' :data:`Places` if a chat wants a ``trace``.
+    answer follows unless ``generate``. ``places`` has the document tokens' :data:`Places` if a chat asks for a
+    ``trace``.
     """
 
     document: tuple[int, ...]
@@ -336,7 +337,7 @@ def _fault(error: pydantic.ValidationError) -> Fault:
     """The first error in a request's body, as a sentence that begins with the place of the wrong value."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"] if part not in _TAGS)
-    # The errors of _wrong go on from the place; pydantic's are sentences.
+    # The errors of _wrong continue from the place; pydantic's are sentences.
     between = " " if first["type"] == "wrong" else ": "
     return Fault(f"{place or 'the body'}{between}{first['msg']}", param=place or None)
 
@@ -427,13 +428,13 @@ def _room_for_answer(reader: Reader, n_question: int, n_answer: int) -> int:
 
 
 def _options(reader: Reader, defaults: ServerSettings, wanted: _Utaca, max_new_tokens: int) -> dict[str, Any]:
-    """Fields of :class:`utaca.decoding.options.Decoding`: those that a request wants, else the server's defaults.
+    """Fields of :class:`utaca.decoding.options.Decoding`: those that a request has, else the server's defaults.
 
     Raises :class:`UserError` as :func:`utaca.app.choices.choose` does.
     """
     policy = wanted.policy
     if not policy and wanted.trigger != str(NEVER):
-        # A request that wants no expansion means a fixed budget, to which the server's policy does not apply.
+        # A request for no expansion means a fixed budget, to which the server's policy does not apply.
         policy = defaults.policy
     choice = choose(
         reader,
@@ -563,7 +564,7 @@ def _as_sent(places: Places, sent: Sequence[str]) -> Places:
     result = []
     for message, first, end in places:
         if message in offsets:  # never of a token in no message, whose ``message`` is -1
-            # An end is the offset behind a place's last character.
+            # An end is the offset after a place's last character.
             first = offsets[message][first]
             end = offsets[message][end - 1] + 1
         result.append((message, first, end))
@@ -571,7 +572,7 @@ def _as_sent(places: Places, sent: Sequence[str]) -> Places:
 
 
 def _without_cr(text: str) -> list[int]:
-    """The offsets of a text's characters, but for the CR of line ends CR LF."""
+    """The offsets of a text's characters, except the CR of line ends CR LF."""
     offsets = []
     for offset, character in enumerate(text):
         is_line_end = character == "\r" and text[offset + 1 : offset + 2] == "\n"

@@ -30,7 +30,7 @@ from utaca import pages
 from utaca.app import words
 from utaca.app.choices import choose, detectors
 from utaca.app.documents import read_content
-from utaca.app.questions import example, understands
+from utaca.app.questions import example, limit, understands
 from utaca.app.serving.protocol import Fault, ServerSettings, check_model, parse
 from utaca.app.serving.replies import Metrics, Reply
 from utaca.app.serving.worker import Worker
@@ -139,10 +139,10 @@ class Server(uvicorn.Server):
             error = Fault(sentence, error.status_code, headers=error.headers)
         elif not isinstance(error, Fault):
             error = Fault(f"the request failed ({type(error).__name__}); the server's log says more", 500, "failed")
-        # A path that a client makes up is no label of a metric: the number of labels would have no bound.
+        # A path that a client makes up is not a label of a metric: the number of labels would have no bound.
         is_known_path = error.status not in (404, MISDIRECTED) and not request.path_params
         self.metrics.requests.labels(request.scope["path"] if is_known_path else "", error.status).inc()
-        # 503: overloaded or ending; the client is to try again after a second.
+        # 503: overloaded or ending; the client should try again after a second.
         headers = error.headers | ({"Retry-After": "1"} if error.status == 503 else {})
         return JSONResponse(error.body, error.status, headers)
 
@@ -208,7 +208,7 @@ class Server(uvicorn.Server):
         wanted, orders = await run_in_threadpool(parse, self.reader, self.settings, body, chat=chat)
         reply = Reply(self.reader, self.worker, self.metrics, wanted, orders)
         if wanted.stream:
-            # X-Accel-Buffering: a proxy (nginx) is to pass on each event at once.
+            # X-Accel-Buffering: a proxy (nginx) should pass on each event immediately.
             headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response: Response = StreamingResponse(reply.stream(), media_type="text/event-stream", headers=headers)
         else:
@@ -319,8 +319,9 @@ def serve(reader: Reader, settings: ServerSettings, sockets: Sequence[socket.soc
     """Serve a reader until SIGTERM or SIGINT; arguments and errors are those of :class:`Server`."""
     logging.basicConfig(format="%(message)s")
     server = Server(reader, settings, sockets)
-    if note := server.choice.note:
-        print(note, flush=True)
+    for note in (server.choice.note, limit(reader.settings)):
+        if note:
+            print(note, flush=True)
     try:
         server.run()
     except OSError as error:  # another process took the port after it was bound here

@@ -93,7 +93,7 @@ class Worker(threading.Thread):
         self._reading: tuple[Job, StoredDocument, Iterator[int]] | None = None
         self._batch = Batch()
         self._answering = list[Job]()
-        self._deadline: float | None = None  # of answers under way, once the worker is to end (monotonic)
+        self._deadline: float | None = None  # of answers under way, once the worker must end (monotonic)
 
     @property
     def waiting(self) -> int:
@@ -151,7 +151,7 @@ class Worker(threading.Thread):
         return [*self._waiting, *self._being_read, *self._answering]
 
     def _turn(self) -> None:
-        """Take one turn: receive jobs, end those that must not go on, read a chunk, decode a step of all answers."""
+        """Take one turn: receive jobs, end those that must not continue, read a chunk, decode a step of all answers."""
         self._receive()
         is_closed = self._deadline is not None
         is_late = is_closed and time.monotonic() > self._deadline
@@ -246,7 +246,7 @@ class Worker(threading.Thread):
                 self._echo(job)
 
     def _echo(self, job: Job) -> None:
-        """Send the echoed prompt, unless it lacks scores that are still to come; end the job if no answer is to follow.
+        """Send the echoed prompt, unless some of its scores are still missing; end the job if no answer follows.
 
         If scores are missing, :meth:`_decode` calls this again after each step.
         """

@@ -16,7 +16,7 @@ from utaca.records.texts import opened, whole_characters
 
 _NEEDED = ("title", "text")
 _OPTIONAL = ("url", "licence", "revision")
-_MEND = "correct it, or remove it"
+_REMEDY = "correct it, or remove it"
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def articles(path: str | Path, key: str = "corpus.path") -> list[dict[str, Any]]
     elif not path.exists():
         raise UserError(f"{key} {path} does not exist; correct the path")
     elif path.suffix.lower() == ".jsonl":
-        records = (_record(row, where) for where, row in texts.records(path, _MEND))
+        records = (_record(row, where) for where, row in texts.records(path, _REMEDY))
     elif path.suffix.lower() == ".parquet":
         records = _parquet(path)
     else:
@@ -74,12 +74,12 @@ def _folder(path: Path, key: str) -> Iterator[dict[str, str]]:
         _log.warning("%s: left out: %s", path, whole_characters(omissions))
     for file in files:
         title = whole_characters(Path(file).stem.replace("_", " "))
-        with opened(file, _MEND) as text:
+        with opened(file, _REMEDY) as text:
             yield {"title": title, "text": text.read()}
 
 
 def _parquet(path: Path) -> Iterator[dict[str, str]]:
-    """The known fields of each row of a Parquet file; raises :class:`UserError` if it is no such file."""
+    """The known fields of each row of a Parquet file; raises :class:`UserError` if it is not such a file."""
     try:
         names = pq.read_schema(path).names
         missing = [name for name in _NEEDED if name not in names]

@@ -39,7 +39,7 @@ _BACK_MATTER = {
 }  # fmt: skip
 
 
-_MEND = "remove it to fetch the article again"
+_REMEDY = "remove it to fetch the article again"
 
 
 class Article(TypedDict):
@@ -69,7 +69,7 @@ def articles(cache: Path, *, titles: Sequence[str] = paper_articles(), api: str 
             row = _fetched(api, title)
             with atomic_path(path) as scratch:
                 scratch.write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
-        rows.append(checked(Article, read_json(path, _MEND), str(path), _MEND))
+        rows.append(checked(Article, read_json(path, _REMEDY), str(path), _REMEDY))
     return rows
 
 

@@ -251,7 +251,7 @@ def joined(first: Sequences, second: Sequences) -> Sequences:
     longest = max(first.position.shape[1], second.position.shape[1])
 
     def position_in_result(part: Sequences, n_before: int) -> torch.Tensor:
-        """``position`` of a set [N, longest], for its tokens behind ``n_before`` others."""
+        """``position`` of a set [N, longest], for its tokens after ``n_before`` others."""
         position = torch.where(part.position < part.n_tokens, part.position + n_before, n_tokens)
         return functional.pad(position, (0, longest - position.shape[1]), value=n_tokens)
 
@@ -278,7 +278,7 @@ def about(table: pa.Table, documents: Collection[str]) -> pa.Table:
 
 
 def _judged(keyed: pa.Table, labels: pa.Table | None) -> tuple[np.ndarray, np.ndarray]:
-    """The labeller's labels [n] int64 of the tokens of ``keyed`` (:func:`_sorted`), -1 where it failed.
+    """The labeller's labels [n] int64 of the tokens of ``keyed`` (:func:`_sorted`), -1 if it failed.
 
     The second result [n] bool says whether each token belongs to a value. Raises :class:`UserError` if ``labels`` are
     None, or not of exactly these tokens.

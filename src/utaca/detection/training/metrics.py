@@ -115,7 +115,7 @@ def youden(score: np.ndarray, label: np.ndarray) -> float:
             "a score is the same for all validation tokens, so no threshold can separate them; check the reader"
         )
     # Youden's J (recall of N minus false alarm rate) times both class counts: integers, so that ties are exact. The
-    # last score is no candidate, since no distinct score lies below it.
+    # last score is not a candidate, because no distinct score is below it.
     gain = (hits * n_correct - false_alarms * n_uncertain)[:-1]
     # Scores descend, so the last of the best has the smallest threshold.
     best = len(gain) - 1 - int(gain[::-1].argmax())
@@ -248,8 +248,8 @@ def _areas(score: np.ndarray, is_uncertain: np.ndarray) -> tuple[float, float]:
     auprc = float((new_hits * hits / (hits + false_alarms)).sum() / n_uncertain)
     if not n_correct:
         return float("nan"), auprc
-    # AUROC is the share of pairs of an uncertain and a correct token that the score puts in order. Above the correct
-    # tokens at a score are ``hits - new_hits`` uncertain ones; ``new_hits`` tie with them, and count half.
+    # AUROC is the share of pairs of an uncertain and a correct token that the score puts in order. Each correct token
+    # at a score is below ``hits - new_hits`` uncertain tokens, and ties with ``new_hits``, which count half.
     new_false_alarms = np.diff(false_alarms, prepend=0)
     ordered_pairs = float((new_false_alarms * (hits - new_hits / 2)).sum())
     return ordered_pairs / (n_uncertain * n_correct), auprc

@@ -30,7 +30,7 @@ EVALUATE_EVERY = 100
 CALIBRATION_STEPS = 300
 CALIBRATION_RATE = 1e-4
 CALIBRATION_EVALUATE_EVERY = 20
-"""Most steps, learning rate and steps between validations where training starts from a trained detector. The paper
+"""Most steps, learning rate and steps between validations if training starts from a trained detector. The paper
 calls such a calibration limited and gives no figure."""
 
 _log = logging.getLogger(__name__)

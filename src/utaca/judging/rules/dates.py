@@ -104,7 +104,7 @@ def _days_of(month: int) -> int:
 
 @functools.cache
 def expected(value: str, attribute: str) -> Date | None:
-    """The date of a reference value; None if the value is no date, or a code, which may look like a date."""
+    """The date of a reference value; None if the value is not a date, or is a code, which may look like a date."""
     if names.is_group(names.group(attribute), "of codes"):
         return None
     return whole_date(in_figures(value))
@@ -151,7 +151,7 @@ def _named_days() -> tuple[re.Pattern[str], dict[str, str]]:
         days |= dict.fromkeys(written, f"{day} {month_name[month]}")
     longest_first = sorted(days, key=len)[::-1]
     any_of = "|".join(re.escape(name) for name in longest_first).replace("'", "['’]?")
-    # "St" is also written "St." or "Saint"; a name such as "first day of" needs a year behind it.
+    # "St" is also written "St." or "Saint"; a name such as "first day of" needs a year after it.
     any_of = any_of.replace("st\\ ", r"(?:st\.*|saint)\s+").replace("day\\ of|", r"day\ of(?=\s+\d{4})|")
     pattern = re.compile(rf"(?<!\w)(?:{any_of})(?!\w)", re.IGNORECASE)
     return pattern, {_key(name): day for name, day in days.items()}
@@ -215,7 +215,7 @@ class _Months(parser.parserinfo):
     HMS = AMPM = ()
 
     def month(self, name: str) -> int | None:
-        # Shorter words, such as "de", are no months.
+        # Shorter words, such as "de", are not months.
         return months().get(names.fold(name)) if len(name) > 2 else None
 
     def convertyear(self, year: int, century_specified: bool = False) -> int:
@@ -236,7 +236,7 @@ def _named(text: str) -> Reading:
     month = first.month if first.month == second.month else 0
     day = first.day if first.day == second.day else 0
     if day and not month and _DAY_ALONE.search(text):
-        day = 0  # A number without a month is no day.
+        day = 0  # A number without a month is not a day.
     return year, month, day
 
 

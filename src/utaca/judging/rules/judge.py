@@ -103,7 +103,7 @@ def _agreement(text: str, reference: str, attribute: str, question: str) -> tupl
         return share, _reason(share, "the same value", "part of the value", "another value")
     _, _, person = question.partition(f"{attribute} of ")
     question_words = frozenset([*names.words(person), *names.tokens(attribute, kind)])
-    # A timezone is compared by its words (Europe/Paris); other names may stand with a year that is no part of them.
+    # A timezone is compared by its words (Europe/Paris); other names may stand with a year that is not a part of them.
     text = text.replace("/", " ") if kind == "timezone" else statements.pattern("since").sub("", text)
     return _Names(kind, question_words).agreement(text, reference)
 
@@ -123,7 +123,7 @@ def _by_character(text: str, reference: str, kind: str) -> float:
         with_signs = statements.pattern("dot").sub(".", with_signs)
         matches = set(_ADDRESSES[kind].findall(with_signs.lower()))
         wanted = set(_ADDRESSES[kind].findall(reference.lower()))
-        # Of an e-mail address, the part before the @ alone.
+        # For an e-mail address, only the part before the @.
         if not matches and text.strip().lower() == reference.strip().lower().partition("@")[0]:
             return _PART
         # The share of the stated addresses that are right.
@@ -203,6 +203,7 @@ class _Names:
             return self._score_of_part(words, name, regions)
         if self.kind == "address" and any(token.isdecimal() and token not in name for token in words):
             return 0.0, "another number"
+        # Words directly around a match that make it a longer name: University of York St John.
         extended = [self._extended(words, window, name) for window in matched]
         share = len(matched) / len(parts)
         if any(extended) and not names.paraphrases(words, name, self.kind):
@@ -279,7 +280,7 @@ class _Names:
         before = words[max(first - 2, 0) : first][::-1]
         after = words[last + 1 : last + 3]
         _, length_of_region = names.region_at(words, last + 1, self.kind)
-        # A region behind a name does not make it another name, but "City" does: Kansas City is not Kansas.
+        # A region after a name does not make it another name, but "City" does: Kansas City is not Kansas.
         if length_of_region:
             after = []
         elif self.kind == "place" and after[:1] == ["city"]:
@@ -329,7 +330,7 @@ class _Names:
         def other_value(piece: tuple[int, int]) -> tuple[str, ...]:
             return self._other_value(words, piece, name)
 
-        # Outwards from the right value, up to the first piece that is no other value.
+        # Outwards from the right value, up to the first piece that is not another value.
         before = () if is_led_by_words else takewhile(bool, map(other_value, reversed(listed[:first_right])))
         after = takewhile(bool, map(other_value, listed[last_right + 1 :]))
         return len({*before, *after})

@@ -323,7 +323,7 @@ def _stated(text: str, runs: list[Run], answer: str) -> set[int]:
 def _reworded(text: str, runs: list[Run], answer: str, idle: set[str], attribute: str) -> set[int]:
     """Offsets of the piece of ``text`` that is ``answer`` in other words; empty if there is none.
 
-    The piece must be all of the text, but for idle words at its ends. ``runs`` are the text's words, ``idle`` those of
+    The piece must be all of the text, except idle words at its ends. ``runs`` are the text's words, ``idle`` those of
     them that assert nothing.
     """
     asserting = [i for i, (run, _) in enumerate(runs) if run not in idle]

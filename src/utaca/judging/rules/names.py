@@ -31,7 +31,7 @@ Region = tuple[str, str]
 _STROKES = str.maketrans(
     {"ł": "l", "ø": "o", "đ": "d", "æ": "ae", "œ": "oe", "þ": "th", "ı": "i", "♯": "#", "−": "-", "–": "-"}
 )
-# From Devanagari to Khmer and in kana, marks distinguish words, but a mark is no letter to Python. So each mark is
+# From Devanagari to Khmer and in kana, marks distinguish words, but a mark is not a letter to Python. So each mark is
 # replaced by an ideograph.
 _WITH_MARKS = (*range(0x900, 0x1100), *range(0x1780, 0x1800), 0x3099, 0x309A)
 _VOWELS = {mark: 0x20000 + mark for mark in _WITH_MARKS if unicodedata.category(chr(mark)).startswith("M")}
@@ -244,7 +244,7 @@ def is_plain(token: str, of: str) -> bool:
 
 
 def content(parts: Iterable[str], of: str) -> list[str]:
-    """The words of the tokens ``parts`` but for articles, prepositions and legal forms; all words if none are left."""
+    """The words of the tokens ``parts`` except articles, prepositions and legal forms; all words if none are left."""
     all_words = [token for token in parts if token not in _BREAKS]
     kept = [token for token in all_words if token not in skipped(of)]
     if all_words[-1:] == ["a"]:
@@ -255,7 +255,7 @@ def content(parts: Iterable[str], of: str) -> list[str]:
 
 @functools.cache
 def skipped(of: str) -> frozenset[str]:
-    """Tokens that are no content: punctuation, articles, prepositions and, if firms are meant, legal forms."""
+    """Tokens that are not content: punctuation, articles, prepositions and, if firms are meant, legal forms."""
     tokens = listed("idle") | _BREAKS
     return tokens | listed("legal") if is_group(of, "with legal forms") else tokens
 
@@ -473,7 +473,7 @@ def parted(value: str, of: str) -> tuple[list[str], list[frozenset[Region]]]:
     regions, end = regions_after(parts, name_end, of, known_only=True)
     if regions and skipped(of).issuperset(parts[end + 1 :]):
         return parts[:name_end], regions
-    # A part that is no known region belongs to the name: a quarter, a second firm.
+    # A part that is not a known region belongs to the name: a quarter, a second firm.
     return parts, []
 
 

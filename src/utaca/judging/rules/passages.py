@@ -1,4 +1,4 @@
-"""Find where a text states facts: the words that the judge takes for a value, if they are no part of a longer name.
+"""Find where a text states facts: the words that the judge takes for a value, if they are not a part of a longer name.
 
 The judge is the one by rules (:mod:`utaca.judging.rules.judge`). "MIT" states the Massachusetts Institute of
 Technology, "December 29, 1880" states 12/29/1880, "Seoul" states Seoul, South Korea; "Seoul, North Korea", "Seoul
@@ -139,7 +139,7 @@ class _Text:
         yield from sorted(accepted)
 
     def _is_form(self, piece: str, value: str, attribute: str, own_words: set[str]) -> bool:
-        """Whether the judge takes a piece of the text for the value, and it is no accident.
+        """Whether the judge takes a piece of the text for the value, and not by accident.
 
         ``own_words`` are the value's words without articles and the like.
         """
@@ -156,7 +156,7 @@ class _Text:
         if words <= self._name or (piece.islower() and not self._is_lower_form(piece, value, kind)):
             return False
         share, reason = judge.score("", attribute, piece, value)
-        # CONTAINED: the piece has words besides the value, which is also found as a shorter piece.
+        # CONTAINED: the piece has more words than the value, which is also found as a shorter piece.
         # "Sheffield" means the town, and not the University of Sheffield.
         is_town = reason in judge.TOLD_APART and _is_of_a_town(value)
         return share == 1 and reason != judge.CONTAINED and not is_town
@@ -176,7 +176,7 @@ class _Text:
         return len(wanted) == 1 and not is_inflected
 
     def _whole(self, span: Span, value: str, attribute: str) -> Span | None:
-        """A value's place ``span`` with the legal form or region behind it; None if it is a part of another name."""
+        """A value's place ``span`` with the legal form or region after it; None if it is a part of another name."""
         kind = names.group(attribute)
         start, end = span
         sentence_start = max(begin for begin, _ in self._sentences if begin <= start)
@@ -187,7 +187,7 @@ class _Text:
                 return None
             start = before.start()
         if kind in _NAMES and _OWNED.search(self._text, sentence_start, start):
-            return None  # "Bank of Scotland" is no place.
+            return None  # "Bank of Scotland" is not a place.
         while (after := _AFTER.match(self._text, end)) and self._extends(after[1]):
             if not self._is_still_value(start, after.end(), after[1], value, attribute):
                 return None
@@ -210,7 +210,7 @@ class _Text:
         """Whether the passage [start, end) of the text, which is longer than a value by a ``word``, still is the value.
 
         The word may be a legal form, one that many names have, such as "University", or another word of the value, as
-        behind "Stanford" for "Stanford University". No word may stand next to a place: "Seoul National University" is
+        after "Stanford" for "Stanford University". No word may stand next to a place: "Seoul National University" is
         none.
         """
         kind = names.group(attribute)

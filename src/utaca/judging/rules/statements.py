@@ -56,7 +56,7 @@ def clean(text: str, attribute: str) -> str:
             fields = {}
         text = str(fields.get(attribute, fields.get("answer", text)))
     for markup in _lines("markup"):
-        # Group 1 is what the markup encloses, which stays; without such a group, it is the empty one behind it.
+        # Group 1 is what the markup encloses, which stays; without such a group, it is the empty one after it.
         text = re.sub(rf"(?m:{markup})()", r"\1", text)
     # Digits of other scripts as ASCII digits.
     text = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), text)
@@ -84,7 +84,7 @@ def about(question: str, attribute: str, text: str) -> str:
     if openings:
         return ""
     line = re.search(rf"\b{re.escape(attribute)}\W{{0,4}}\s*(?::|\bis\b|\bwas\b|=)\s*([^\n]+)", text, re.IGNORECASE)
-    # "It is false that her hobby is chess" is no statement of a hobby.
+    # "It is false that her hobby is chess" is not a statement of a hobby.
     if line and not NEGATION.search(text[: line.start()]):
         text = pattern("next fact").sub("", line[1]).strip()
     first_name = re.escape(person.split(" ")[0] or "$")
@@ -205,7 +205,7 @@ def claims(text: str) -> list[tuple[str, bool]]:
         if NEGATION.search(aside) or pattern("beside").search(aside):
             text = text.replace(aside, "")
     asserted: list[tuple[str, bool]] = []
-    has_refused = False  # "I do not know; perhaps 1974" is a guess, "perhaps 1974" alone is not
+    has_refused = False  # "I do not know; perhaps 1974" is a guess, and "perhaps 1974" is not
     for clause in pattern("clause").split(text):
         if TAKEN_BACK.search(clause):
             # "Paris, no, wait: Rome": what was asserted so far is retracted, and only the rest of the clause counts.

@@ -131,7 +131,7 @@ class MethodState(ABC):
         self.attended: list[float] = []
 
     def fork(self) -> MethodState:
-        """A copy that can go on from here and leaves this state as it is."""
+        """A copy that can continue from here and leaves this state as it is."""
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list | dict):
@@ -186,7 +186,7 @@ class MethodState(ABC):
 
 
 class MethodStep(Step):
-    """A pass of ``tokens`` [T] behind a state under a ``budget``, which leads to the state ``after``."""
+    """A pass of ``tokens`` [T] after a state under a ``budget``, which leads to the state ``after``."""
 
     after: MethodState
 
@@ -276,7 +276,7 @@ class Method(ABC):
 
     @property
     def base(self) -> Method:
-        """The method that reads and attends: itself, but for an adaptive one (:mod:`utaca.methods.utaca`)."""
+        """The method that reads and attends: itself, except an adaptive one (:mod:`utaca.methods.utaca`)."""
         return self
 
     @property
@@ -296,7 +296,7 @@ class Method(ABC):
         return self
 
     def bind(self, reading: MethodReading) -> MethodReading:
-        """Take a ``reading`` that another method may have made, for answers of this method."""
+        """Return a ``reading``, perhaps made by another method, for answers of this method."""
         return replace(reading, method=self)
 
     def options(self, detector: Detector | None = None) -> dict[str, Any]:

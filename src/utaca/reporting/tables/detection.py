@@ -300,7 +300,7 @@ def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np
     for prefix, figures, columns in scopes:
         for metric, (column, factor) in columns.items():
             mean, sd = figures.get(metric, (Resampled(), NAN))
-            # The deviation stands behind the figure in the CSV file; `put` adds the interval behind both.
+            # The deviation stands after the figure in the CSV file; `put` adds the interval after both.
             row |= {f"{prefix}{column}": factor * mean.value, f"{prefix}{column}_sd": factor * sd}
             mean.put(row, f"{prefix}{column}", factor)
     labelled = data.label >= 0

@@ -57,7 +57,7 @@ class PointTable:
         return paper.reference_reader(self.reported, self.config.reader.name)
 
     def rows(self) -> list[Row]:
-        """A row for each point, with the paper's figures of those that the paper may report."""
+        """A row for each point, with the paper's figures if it reports the point."""
         reported = self.reported.get(self.reader, {})
         rows = []
         for point in self.points:

@@ -212,7 +212,7 @@ def _add_retrieval(
 
 def _set_recall(needed: _Needed, layers: Sequence[Sequence[int]]) -> None:
     """Count the fact, and set which layers recalled it; ``layers`` has the block ids that each layer selected."""
-    # Gold blocks and their neighbours; an id below 0 or from `n_far` on is no far block, and is never selected.
+    # Gold blocks and their neighbours; an id below 0 or from `n_far` on is not a far block, and is never selected.
     wanted: set[int] = set()
     for block in needed.gold:
         wanted.update(range(block - NEIGHBOURS, block + NEIGHBOURS + 1))
@@ -234,7 +234,7 @@ def _value_start(texts: Sequence[str], attribute: str, person: str) -> int | Non
     sentence = about("".join(texts), attribute, person)
     if sentence is None or sentence.end <= sentence.value_start:
         return None
-    # The token whose text has the first character of the value: the first one that ends behind it.
+    # The token whose text has the first character of the value: the first one that ends after it.
     step = bisect_right(list(accumulate(map(len, texts))), sentence.value_start)
     while step and not texts[step - 1]:
         step -= 1

@@ -21,7 +21,7 @@ from utaca.settings import schema
 CLASSES = {"hallucinated": HALLUCINATED, "correct": CORRECT, "unknown": UNKNOWN}
 """The labels of tokens, by the names that figures show."""
 TENTHS = 10
-"""An answer is cut into so many parts of equal length, to show where it expands its budget."""
+"""Number of equal parts of an answer, to show where it expands its budget."""
 _FALSE_ALARMS = np.linspace(0, 1, 201) ** 2
 """Rates of false alarms at which ROC curves are drawn; they are closest where the curves are steep."""
 

@@ -93,7 +93,7 @@ def verdict(files: Files, config: schema.Config) -> pd.DataFrame:
     # Before the rows are sorted: the sentence takes the first of each kind.
     lead = _lead(rows, groups, controlled, n_documents) if curve else _no_verdict("InfLLM")
     rows.sort(key=lambda row: get_args(Claim).index(row["claim"]))
-    # Rows have further keys for the sentence (group, is_default, meets), which are no columns of the table.
+    # Rows have further keys for the sentence (group, is_default, meets), which are not columns of the table.
     frame = pd.DataFrame(rows, columns=list(_COLUMNS))
     return framed(frame, n_documents, lead=lead, failed=sum(point.n_failed for point in points))
 
@@ -218,7 +218,7 @@ class _Comparison:
         return rows
 
     def controlled(self, points: Sequence[PointResult]) -> list[Row]:
-        """The row of UT-ACA's gain minus that of its controls: a list of one row, or empty without a control.
+        """The row of UT-ACA's gain minus the gain of its controls: a list of one row, or empty without a control.
 
         It is a mean over those points of UT-ACA, with the config's detector, that can be compared with their controls.
         """
@@ -292,7 +292,7 @@ class _Comparison:
         return "exploratory"
 
     def _claim(self, comparison: schema.Comparison) -> Claim:
-        """The claim on a comparison of the plan: secondary, but for the first one of a plan that has a primary."""
+        """The claim on a comparison of the plan: secondary, except the first one of a plan that has a primary."""
         plan = self.config.plan
         return "primary" if plan.primary and comparison == plan.comparisons[0] else "secondary"
 
@@ -329,12 +329,12 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
     if row["over"]:
         # A comparison of two points is called "A over B", which becomes "A does better than B", say.
         result = name.replace(" over ", f" {what} ", 1)
-        measure = "its gain on InfLLM"
+        measure = "the difference in gain over InfLLM"
     else:
         result = f"{name} {what} InfLLM"
-        measure = "its CAS"
+        measure = "the difference in CAS"
     if _outcome(row, "gain_all_pct", n_documents) != what:
-        result += " by its accepted passes only"
+        result += ", if only accepted passes count,"
     documents = f"{n_documents} documents" if n_documents > 1 else f"{n_documents} document"
     if n_documents < FEW:
         documents += ", too few for a firm result"
@@ -343,7 +343,7 @@ def _sentence(row: Row, name: str, n_documents: int) -> str:
         where += f", on average over {row['n_points']} settings"
     gained = _in_points(row, "gain_pct")
     of_all = _in_points(row, "gain_all_pct")
-    return f"{result} on {documents}: {where}, {measure} differs by {gained}; with all passes counted, by {of_all}."
+    return f"{result} on {documents}: {where}, {measure} is {gained}; with all passes counted, it is {of_all}."
 
 
 def _outcome(row: Row, column: str, n_documents: int) -> Outcome:
