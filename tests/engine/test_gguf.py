@@ -533,8 +533,8 @@ def test_what_is_no_readable_gguf_file_is_a_sentence(tmp_path: Path, monkeypatch
 
     gguf._digest.cache_clear()
     monkeypatch.setattr(gguf, "sha256", refuse)
-    mend = "small.gguf cannot be read (Permission denied); correct its permissions, or copy it again"
-    assert message(file).endswith(mend)
+    remedy = "small.gguf cannot be read (Permission denied); correct its permissions, or copy it again"
+    assert message(file).endswith(remedy)
 
 
 @pytest.mark.parametrize("weights", ["packed", "plain"])

@@ -39,13 +39,13 @@ def biographies(path: str | Path) -> list[Biography]:
         row = checked(Biography, record, where, REMEDY)
         for fact in row["facts"]:
             if fact["value"] not in row["text"]:
-                raise UserError(f"{where} has the value {fact['value']!r}, but its text does not contain it; {MEND}")
+                raise UserError(f"{where} has the value {fact['value']!r}, but its text does not contain it; {REMEDY}")
         attributes = [fact["attribute"] for fact in row["facts"]] + row["absent"]
         repeated = [attribute for attribute in attributes if attributes.count(attribute) > 1]
         if repeated:
             raise UserError(f"{where} has the attribute {repeated[0]!r} twice; {REMEDY}")
         if rows.setdefault(row["id"], row) is not row:  # an earlier row has this id
-            raise UserError(f"{where} has the same id {row['id']!r} as an earlier row; {MEND}")
+            raise UserError(f"{where} has the same id {row['id']!r} as an earlier row; {REMEDY}")
     if not rows:
         raise UserError(f"{path} has no biographies; {REMEDY}")
     return list(rows.values())
@@ -62,7 +62,7 @@ def handwritten(path: str | Path, count: int) -> Iterator[dict[str, Any]]:
         raise UserError(f"{path} has {len(rows)} biographies, but {count} are asked for; ask for fewer")
     for row in rows[:count]:
         if not row["facts"]:
-            raise UserError(f"{path}: the biography {row['id']!r} states no fact to ask for; {MEND}")
+            raise UserError(f"{path}: the biography {row['id']!r} states no fact to ask for; {REMEDY}")
         asked = row["facts"][: FACTS["test"]]
         facts = [{"attribute": fact["attribute"], "value": fact["value"]} for fact in asked]
         yield {

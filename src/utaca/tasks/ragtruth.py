@@ -14,7 +14,7 @@ import numpy as np
 
 from utaca.errors import UserError
 from utaca.records.texts import records
-from utaca.tasks.rows import MEND, identity, objects, text
+from utaca.tasks.rows import REMEDY, identity, objects, text
 
 QUESTION = (
     "Briefly answer the following question:\n{question}\nBear in mind that your response should be strictly based on "
@@ -60,7 +60,7 @@ class Sources:
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         """Whether the file has as many rows as the official one; raises :class:`UserError` for another layout."""
-        rows = [text(record, "task_type", where) for where, record in records(files["sources"], MEND)]
+        rows = [text(record, "task_type", where) for where, record in records(files["sources"], REMEDY)]
         return len(rows) == self.rows
 
 
@@ -77,14 +77,14 @@ def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
             raise UserError(f"{path} is not there; utaca fetch-tasks ragtruth-responses ragtruth-sources fetches it")
     questions = {}
     others = set()  # what is no question: summaries and descriptions of data
-    for where, record in records(sources, MEND):
+    for where, record in records(sources, REMEDY):
         name = identity(record, "source_id", where)
         if text(record, "task_type", where) != "QA":
             others.add(name)
             continue
         info = record.get("source_info")
         if not isinstance(info, dict):
-            raise UserError(f"{where} has no object under 'source_info'; {MEND}")
+            raise UserError(f"{where} has no object under 'source_info'; {REMEDY}")
         asked = QUESTION.format(question=text(info, "question", where).strip())
         questions[name] = (text(info, "passages", where).strip(), asked)
     found = []
@@ -95,7 +95,7 @@ def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
         if not record["response"].strip():
             continue
         if source not in questions:
-            raise UserError(f"{where} is about source {source}, which {sources} lacks; {MEND}")
+            raise UserError(f"{where} is about source {source}, which {sources} lacks; {REMEDY}")
         passages, question = questions[source]
         answer = record["response"]
         marks = tuple(_mark(mark, answer, where) for mark in record["labels"])
@@ -108,7 +108,7 @@ def given_answers(folder: Path, split: str = "test") -> list[GivenAnswer]:
 
 def _responses(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the place in words and the record of each answer; raises :class:`UserError` for another layout."""
-    for where, record in records(path, MEND):
+    for where, record in records(path, REMEDY):
         for key in ("model", "split", "quality"):
             text(record, key, where)
         text(record, "response", where, blank=True)
@@ -120,7 +120,7 @@ def _mark(mark: Mapping[str, Any], answer: str, where: str) -> range:
     """The characters of a marked span of the ``answer``; raises :class:`UserError` if it has no places."""
     start, end = mark.get("start"), mark.get("end")
     if not isinstance(start, int) or not isinstance(end, int):
-        raise UserError(f"{where} has a label without 'start' and 'end'; {MEND}")
+        raise UserError(f"{where} has a label without 'start' and 'end'; {REMEDY}")
     return range(max(start, 0), min(end, len(answer)))
 
 

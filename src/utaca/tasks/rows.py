@@ -17,7 +17,7 @@ from utaca.settings.schema import TaskSetSettings
 from utaca.tasks.metrics import METRICS
 from utaca.tasks.task import Example, Task, cut
 
-MEND = "docs/benchmarks.md describes the file that the task needs"
+REMEDY = "docs/benchmarks.md describes the file that the task needs"
 """End of the error messages about a file of another layout."""
 
 

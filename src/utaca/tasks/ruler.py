@@ -427,7 +427,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         # SQuAD has its articles under "data"; any other object is a JSONL file of a single line.
         content = content.get("data", [content])
     if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        raise UserError(f"{path} is not a list of rows; {MEND}")
+        raise UserError(f"{path} is not a list of rows; {REMEDY}")
     for number, row in enumerate(content, start=1):
         yield f"{path}, row {number},", row
 

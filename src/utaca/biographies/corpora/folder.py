@@ -97,7 +97,7 @@ def _record(record: dict[str, Any], place: str) -> dict[str, str]:
     """The known fields of a record; raises :class:`UserError` that names its ``place`` if title or text is missing."""
     for name in _NEEDED:
         if not isinstance(record.get(name), str) or not record[name].strip():
-            raise UserError(f"{place} has no text under the key {name!r}; {_MEND}")
+            raise UserError(f"{place} has no text under the key {name!r}; {_REMEDY}")
     known = {}
     for name in (*_NEEDED, *_OPTIONAL):
         if record.get(name) is not None:
