@@ -3,7 +3,10 @@
 import json
 import os
 import random
+from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ruler_facts
@@ -13,6 +16,7 @@ from conftest import ROOT
 from utaca.errors import UserError
 from utaca.readers.prompts import Prompts
 from utaca.readers.tokenizer import load_tokenizer
+from utaca.records import write
 from utaca.reporting.tables.tasks import SetResult, groups
 from utaca.settings.schema import TaskSetSettings
 from utaca.tasks import metrics
@@ -163,11 +167,14 @@ def test_missing_and_broken_files_are_named(own, prompts, tmp_path) -> None:
     assert all(word.startswith("word") for word in generator.sample(len(generator.words) + 1, 0).answers)
 
 
-def test_own_files_are_not_official(own) -> None:
+def test_which_files_are_official(own) -> None:
     for name in ("niah_single_2", "ruler_qa_1", "ruler_qa_2"):
         assert not TASKS[name]().is_official(files_for(name, own)), name
     assert TASKS["niah_single_1"]().is_official({})
     assert TASKS["cwe"]().is_official({})
+    real = files_for("niah_single_2", {name: DATA / path for name, path in ruler_facts.REAL.items()})
+    if all(path.is_file() for path in real.values()):
+        assert TASKS["niah_single_2"]().is_official(real)
 
 
 def test_a_missing_package_is_named(own, prompts, monkeypatch) -> None:
@@ -194,6 +201,27 @@ def test_a_missing_package_is_named(own, prompts, monkeypatch) -> None:
 )
 def test_scores_are_the_official_ones(name, prediction, references, score) -> None:
     assert TASKS[name]().score(prediction, references) == score
+
+
+def test_the_harness_is_asked_whole_prompts_and_scores_alike(own, prompts, tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    harness = import_module("ruler_harness")
+    rows = example("vt", own, prompts, examples=2)
+    write(tmp_path / "vt-4k" / "examples.parquet", "examples", [asdict(row) | {"official": False} for row in rows])
+    harness.write_task(tmp_path, tmp_path / "vt-4k", 30, "vt", prompts.before, prompts.after)
+    written = [json.loads(line) for line in (tmp_path / "vt-4k.jsonl").read_text(encoding="utf-8").splitlines()]
+    wanted = [prompts.before + row.text + row.question + prompts.after + row.prefix for row in rows]
+    assert [row["prompt"] for row in written] == wanted
+    task = (tmp_path / "vt-4k.yaml").read_text(encoding="utf-8")
+    assert "max_gen_toks: 30" in task
+    assert "!function scoring.every" in task
+    assert [harness.task_of_set(name) for name in ("vt-4k", "qa_1-8k", "meetings")] == ["vt", "ruler_qa_1", ""]
+    scoring: dict[str, Any] = {}
+    exec(harness.SCORING, scoring)
+    for answer in ("ABC and def", "none", ""):
+        row = {"references": ["abc", "DEF", "ghi"]}
+        for name, own_score in (("every", metrics.string_match_all), ("one", metrics.string_match_part)):
+            assert scoring[name](row, [answer])["score"] == pytest.approx(own_score(answer, row["references"]))
 
 
 # Tables and config
