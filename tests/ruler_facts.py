@@ -53,7 +53,7 @@ did. Its owner came from St. Ives and read geology, botany etc. until he was for
 Mr. J. Moss sold the meadow. No. 7 of the list was a boat
 that leaked.  It sank on the 4th of May. "Let it lie," they said. And it lies there still, under the third bridge.
 """
-"""A text of the project's own, with what a splitter of sentences has to tell from their ends."""
+"""A text of the project's own, with full stops that end no sentence."""
 SENTENCES = {
     "abbrev_types.txt": ["dr", "e.g", "u.s", "messrs", "prof", "a.m", "i.e", "st", "mr", "no", "etc"],
     "collocations.tab": ["j\tmoss", "##number##\tof"],

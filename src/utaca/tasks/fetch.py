@@ -104,7 +104,7 @@ class _Essays(TASKS["niah_single_2"]):
 
 
 class _Sentences(TASKS["niah_single_2"]):
-    """NLTK's rules of sentences, of which RULER reads those for English."""
+    """NLTK's rules of sentences. RULER reads those for English."""
 
     files: ClassVar[Mapping[str, str]] = {"sentences": ESSAYS["sentences"]}
     rows = 4

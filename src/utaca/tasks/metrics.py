@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from rouge import Rouge
 
 VERSIONS = {"nltk": "3.10.4", "rouge": "1.0.1", "rouge-score": "0.1.2", "wonderwords": "3.0.1"}
-"""The packages that tasks need: metrics in the versions that give the published scores, and those that RULER's prompts
-are made with, of which other versions make other prompts."""
+"""The packages that tasks need, by version: other versions score otherwise, or make other prompts (RULER)."""
 
 _LIMIT = 1000
 """Python's default limit of recursion, at which LongBench's ROUGE-L gives up on long sentences."""

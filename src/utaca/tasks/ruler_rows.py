@@ -62,9 +62,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class Room:
-    """The tokens that a prompt may have: ``length``, of which ``template`` are the chat template's.
+    """How long a prompt may be: ``length`` tokens, the chat template's (``template``) and the ``answer``'s included.
 
-    So many are left for the ``answer``. ``tokens`` counts those of a text.
+    ``tokens`` counts the tokens of a text.
     """
 
     length: int
@@ -78,7 +78,7 @@ class Room:
         return self.length - self.template
 
     def holds(self, text: str, more: int = 0) -> bool:
-        """Whether a prompt, with ``more`` tokens besides, leaves room for the answer."""
+        """Whether a prompt with ``more`` further tokens leaves room for the answer."""
         return self.tokens(text) + more + self.answer <= self.most
 
 
@@ -131,7 +131,7 @@ class Searched(Generator):
         return [self._row(size, number, room) for number in range(count)]
 
     def _size(self, room: Room) -> int:
-        """The largest size of which a sample fits, found by bisection; the smallest if none does."""
+        """The largest size whose sample fits, found by bisection; the smallest size if none does."""
         tokens = room.tokens(self.sample(self.probe, 0).prompt) / self.probe
         before = self.before(room)
         low = self.step
@@ -166,7 +166,7 @@ class Searched(Generator):
 
 @dataclass(frozen=True)
 class Needles:
-    """What is hidden in a haystack: ``keys``, each with ``values``, of which ``queries`` are asked for.
+    """What is hidden in a haystack: ``keys`` with ``values`` each. So many of the keys as ``queries`` are asked for.
 
     ``haystack`` is "noise" (one text again and again), "essays", or "needles" like those that are asked for. The kinds
     of a key and of a value are "words", "numbers" or "uuids".
@@ -359,7 +359,7 @@ class CommonWords(Searched):
         return replace(row, text=f"{shown}\n{row.text}")
 
     def _list(self, size: int, often: int, seldom: int) -> Sample:
-        """Draw a list of ``size`` words, the first of which are common; each occurs ``often`` or ``seldom`` times."""
+        """Draw a list of ``size`` words; the first ones are common and occur ``often``, the others ``seldom`` times."""
         drawn = self.random.sample(self.words if size <= len(self.words) else self.further(), size)
         common = drawn[:_N_COMMON]
         listed = shuffled(common * often + drawn[_N_COMMON:] * seldom, self.seed)
@@ -375,7 +375,7 @@ class CommonWords(Searched):
 
 
 class FrequentWords(Generator):
-    """The task ``fwe``: coded words, of which the one of rank k occurs in proportion to 1 / k ** 2."""
+    """The task ``fwe``: coded words; the one of rank k occurs in proportion to 1 / k ** 2."""
 
     def rows(self, count: int, room: Room) -> list[Sample]:
         """See :meth:`Generator.rows`."""

@@ -54,8 +54,9 @@ def words(*kinds: str) -> list[str]:
 class Pairs(Sequence[str]):
     """All pairs "adjective-noun", each once, in alphabetical order, as RULER lists them; made when they are asked for.
 
-    There are six million. A pair begins with its adjective and a hyphen. Adjectives of which none is the beginning of
-    another ("well-" of "well-known-") part the list into runs, so that only the run of a place is sorted.
+    There are six million. A pair begins with its adjective and a hyphen. The pairs of one adjective follow each other,
+    unless its beginning is also another's, as "well-" is of "well-known-". So the list has runs, one for each adjective
+    or for several that begin alike, and only the runs of several are sorted.
     """
 
     def __init__(self, adjectives: Sequence[str], nouns: Sequence[str]) -> None:
