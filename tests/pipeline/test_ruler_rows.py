@@ -46,7 +46,7 @@ def files_for(name: str, files: dict[str, Path]) -> dict[str, Path]:
 
 
 def example(
-    name: str, files: dict[str, Path], prompts: Prompts, length: int = 1200, **settings: object
+    name: str, files: dict[str, Path], prompts: Prompts, length: int = 2000, **settings: object
 ) -> list[Example]:
     chosen = TaskSetSettings(name, length=length, **settings)
     return TASKS[name]().examples(chosen, files_for(name, files), prompts)
@@ -82,7 +82,7 @@ def test_every_task_has_facts_at_both_sizes_of_step() -> None:
 
 def test_examples_are_the_rows_in_the_readers_template(own, prompts) -> None:
     for fact in FACTS:
-        if (fact["files"], fact["seed"], fact["length"]) == ("own", 42, 1200):
+        if (fact["files"], fact["seed"], fact["length"]) == ("own", 42, 2000):
             found = example(fact["task"], own, prompts, examples=2)
             whole = [one.text + one.question + one.prefix for one in found]
             assert [ruler_facts.digest(prompt) for prompt in whole] == [row["prompt"] for row in fact["rows"][:2]]
