@@ -205,7 +205,7 @@ def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch:
     monkeypatch.setitem(metrics.VERSIONS, "rouge", "9.9")
     assert re.fullmatch(
         r"! tasks\.sets\.a: task qa_1 fills a prompt up to its set's length.*which is 20; give it.*; "
-        r"tasks\.sets\.b: the task's metric needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
+        r"tasks\.sets\.b: the task needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
         r"tasks\.sets\.c: .*/gone\.json.*is not there.*",
         said(asking, "tasks", "detectors")["tasks"],
     )
