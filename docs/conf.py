@@ -58,6 +58,7 @@ NAVIGATION = {
         "docs/pipeline",
         "docs/methods",
         "docs/benchmarks",
+        "docs/ruler",
         "docs/paper",
         "docs/default_run",
     ],

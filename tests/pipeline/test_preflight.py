@@ -205,7 +205,7 @@ def test_all_faults_of_sets_are_said_at_once(asking: schema.Config, monkeypatch:
     monkeypatch.setitem(metrics.VERSIONS, "rouge", "9.9")
     assert re.fullmatch(
         r"! tasks\.sets\.a: task qa_1 needs a length above .*has length=20; raise length; "
-        r"tasks\.sets\.b: the task's metric needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
+        r"tasks\.sets\.b: the task needs rouge 9\.9.*pip install \"utaca\[benchmarks\]\".*; "
         r"tasks\.sets\.c: .*/gone\.json.*does not exist.*",
         said(asking, "tasks", "detectors")["tasks"],
     )

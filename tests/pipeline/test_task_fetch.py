@@ -80,6 +80,34 @@ def test_members_of_one_archive_are_downloaded_once(tmp_path: Path, serve: Any) 
     assert nothing_but(tmp_path / "data", "LongBench/narrativeqa.jsonl", "LongBench/qmsum.jsonl")
 
 
+def test_members_of_a_pattern_are_joined_in_the_order_of_their_names(tmp_path: Path, serve: Any) -> None:
+    archive = tmp_path / "essays.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name, text in {"x/b.txt": "Two.\n", "x/a.txt": "Une é. ", "y/a.txt": "Elsewhere.", "x/a.md": "No."}.items():
+            packed.writestr(f"top/{name}", text)
+    about = {"files": {"essays": "RULER/essays.json"}, "is_official": lambda self, files: True, "unit": "words"}
+    essays = type("Essays", (TASKS["niah_single_2"],), about)
+    file = Official(essays, Source(serve("/essays.zip", archive.read_bytes())), "*/x/*.txt")
+    found = fetched(file, tmp_path)
+    assert (found.now, found.size) == (True, "500 words")
+    assert json.loads((tmp_path / "RULER" / "essays.json").read_text()) == {"text": "Une é. Two.\n"}
+
+
+def test_files_of_ruler_are_checked_by_what_they_hold(tmp_path: Path, serve: Any) -> None:
+    archive = tmp_path / "rules.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("punkt_tab/english/abbrev_types.txt", "dr")
+    for name, body, said in (
+        ("ruler_essays", b'{"text": "Other essays."}', "has not the 111,876 words of the official file"),
+        ("ruler_sentences", archive.read_bytes(), "is no whole archive with punkt_tab/english/abbrev_types.txt"),
+        ("ruler_words", b'{"1": "word"}', "has not the 8,564,991 bytes of the official file"),
+    ):
+        file = replace(tasks.OFFICIAL[name], source=Source(serve(f"/{name}", body)), member="")
+        fault = fetched(file, tmp_path).fault
+        assert fault.startswith(f"{file.source.address} {said}"), fault
+        assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
+
+
 @pytest.mark.parametrize(
     ("task", "body", "said"),
     [

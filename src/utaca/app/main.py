@@ -385,7 +385,7 @@ def fetch_tasks(
             streams.tell(f"Error: {file.fault}.")
         else:
             done = "fetched and checked" if file.now else "was already there"
-            print(f"{file.path}: {done}; {file.rows:,} rows, SHA-256 {file.sha256}", flush=True)
+            print(f"{file.path}: {done}; {file.size}, SHA-256 {file.sha256}", flush=True)
     if n_faults:
         raise typer.Exit(1)
 

@@ -184,10 +184,12 @@ class Prompts:
     def question(self, text: str, prefix: str = "") -> list[int]:
         """Encode separator, question, the template's closing and the answer's ``prefix``, to follow a document's ids.
 
+        A question that begins with a line break brings its own separator.
         Tokenizers of the SentencePiece kind mark the first word of a text; a question after a document gets no mark.
         Raises :class:`UserError` if the tokenizer joins the separator to the letter before it.
         """
-        return self.behind_text(SEPARATOR + text + self._after + prefix)
+        separator = "" if text.startswith("\n") else SEPARATOR
+        return self.behind_text(separator + text + self._after + prefix)
 
     def behind_text(self, text: str) -> list[int]:
         """Encode a text, for example of :meth:`conversation`, that follows other text; raises as :meth:`question`."""

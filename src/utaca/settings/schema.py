@@ -704,14 +704,16 @@ class TaskSetSettings:
     task: str = setting(...)
     """Task of the set: `longbook_sum_eng` or `longbook_qa_eng` (InfiniteBench), `narrativeqa` or `qmsum` (LongBench),
     `qa_1` or `qa_2` (RULER), `meetings` (QMSum's own files, asked as in LongBench), or `biographies` (written by hand;
-    `docs/reader.md`).
+    `docs/reader.md`). RULER's thirteen with its own rows (`docs/ruler.md`): `niah_single_1`, `niah_single_2`,
+    `niah_single_3`, `niah_multikey_1`, `niah_multikey_2`, `niah_multikey_3`, `niah_multivalue`, `niah_multiquery`,
+    `vt`, `cwe`, `fwe`, `ruler_qa_1` and `ruler_qa_2`.
     """
 
     files: dict[str, str] = setting({})
     """Files that replace the task's own, as paths below `tasks.path`. `docs/benchmarks.md` names them."""
 
     pool: list[str] = setting([])
-    """RULER: files with further paragraphs as distractors, as paths below `tasks.path`."""
+    """`qa_1` and `qa_2`: files with further paragraphs as distractors, as paths below `tasks.path`."""
 
     articles: list[str] = setting([])
     """`qa_1`: articles that the questions are about, in this order. Empty means all."""
@@ -724,10 +726,11 @@ class TaskSetSettings:
     """
 
     examples: Whole = setting(0, minimum=0)
-    """Number of rows to ask, from the first. 0 means all."""
+    """Number of rows that are asked, from the first. 0 means all; of RULER's own rows, 500."""
 
     mended: bool = setting(False)
-    """RULER: whether questions are drawn from all rows, and the paragraphs of each sample are shuffled differently.
+    """`qa_1` and `qa_2`: whether questions are drawn from all that there are, and the documents of each sample shuffled
+    in an order of its own.
 
     The official generator takes the first questions and shuffles all samples in the same way.
     """
@@ -735,9 +738,9 @@ class TaskSetSettings:
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])
     """How much of the evidence for a question is in the prompt. Each condition gives a separate prompt.
 
-    RULER: the paragraphs that answer the question are `complete`, `partial` (half of the paragraphs, or half of the
-    sentences of a single one) or `missing`. `biographies`: the question asks for attributes that the biography states
-    (`complete`) or does not state (`missing`).
+    `qa_1` and `qa_2`: the paragraphs that answer the question are `complete`, `partial` (half of the paragraphs, or
+    half of the sentences of a single one) or `missing`. `biographies`: the question asks for attributes that the
+    biography states (`complete`) or does not state (`missing`).
     """
 
     asked: Whole = setting(1, minimum=1)

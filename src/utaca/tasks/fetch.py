@@ -1,12 +1,14 @@
 """Fetch the official files of the tasks; each is checked before it is moved to its final path."""
 
 import hashlib
+import json
 import os
 import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from http.client import HTTPException
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -17,6 +19,7 @@ from utaca.errors import UserError
 from utaca.tasks.ragtruth import Responses, Sources
 from utaca.tasks.registry import TASKS
 from utaca.tasks.ruler import QA1, QA2
+from utaca.tasks.ruler_tasks import ESSAYS
 
 _PATIENCE = 60
 """Seconds without a byte after which a download fails."""
@@ -45,10 +48,14 @@ class Source:
 
 
 class Layout(Protocol):
-    """What knows an official file, as a :class:`~utaca.tasks.task.Task` does: its path, number of rows and layout."""
+    """What knows an official file, as a :class:`~utaca.tasks.task.Task` does: its path, layout and number of rows.
+
+    ``unit`` is what is counted, usually rows.
+    """
 
     files: ClassVar[Mapping[str, str]]
     rows: ClassVar[int]
+    unit: ClassVar[str]
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         """Whether the file, given by name, has as many rows; raises :class:`UserError` for another layout."""
@@ -59,7 +66,8 @@ class Layout(Protocol):
 class Official:
     """The official file of a task, which knows the file's layout and number of rows.
 
-    If the ``source`` is an archive, ``member`` is the file's name in it.
+    If the ``source`` is an archive, ``member`` is the file's name in it. With a ``*`` it stands for several members,
+    whose texts are joined, in the order of their names, to the "text" of a JSON file.
     """
 
     task: type[Layout]
@@ -71,6 +79,11 @@ class Official:
         (path,) = self.task.files.values()
         return folder / path
 
+    @property
+    def size(self) -> str:
+        """What the official file has, as "103 rows"."""
+        return f"{self.task.rows:,} {self.task.unit}"
+
     def check(self, path: Path, place: str = "") -> None:
         """Raise :class:`UserError` if the file at ``path`` has another layout or number of rows than the official one.
 
@@ -79,7 +92,7 @@ class Official:
         (name,) = self.task.files
         try:
             if not self.task().is_official({name: path}):
-                raise UserError(f"{path} does not have the {self.task.rows:,} rows of the official file")
+                raise UserError(f"{path} does not have the {self.size} of the official file")
         except UserError as error:
             # A file just downloaded is at a scratch path, which means nothing to the user.
             raise UserError(str(error).replace(str(path), place or str(path))) from error
@@ -100,6 +113,29 @@ class _HotpotTraining(QA2):
     rows = 90_447
 
 
+class _Essays(TASKS["niah_single_2"]):
+    """RULER's essays, those that come from a repository; others come from web pages, whose text changes."""
+
+    files: ClassVar[Mapping[str, str]] = {"essays": ESSAYS["essays"]}
+    rows = 111_876
+    unit = "words"
+
+
+class _Sentences(TASKS["niah_single_2"]):
+    """NLTK's rules of sentences. RULER reads those for English."""
+
+    files: ClassVar[Mapping[str, str]] = {"sentences": ESSAYS["sentences"]}
+    rows = 4
+    unit = "files for English"
+
+
+class _EnglishWords(TASKS["cwe"]):
+    """RULER's list of English words."""
+
+    rows = 8_564_991
+    unit = "bytes"
+
+
 class _File(DataFile):
     """An entry of ``data/benchmarks.yaml``, as in :class:`Official`."""
 
@@ -117,6 +153,9 @@ _TASKS: dict[str, type[Layout]] = {
     **TASKS,
     "qa_1-calibration": _SquadTraining,
     "qa_2-calibration": _HotpotTraining,
+    "ruler_essays": _Essays,
+    "ruler_sentences": _Sentences,
+    "ruler_words": _EnglishWords,
     "ragtruth-responses": Responses,
     "ragtruth-sources": Sources,
 }
@@ -124,19 +163,20 @@ OFFICIAL = {
     name: Official(_TASKS[name], file.source, file.member)
     for name, file in read("benchmarks.yaml", Files).files.items()
 }
-"""Official files by the name of the task, or of the set of ``tasks=paper`` that detectors learn from."""
+"""Official files by the name of the task, of the set of ``tasks=paper`` that detectors learn from, or of a file that
+several of RULER's tasks read."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file, at ``path`` with the official number of ``rows``.
+    """What became of one file, at ``path`` with the official ``size`` (:attr:`Official.size`).
 
     ``fault`` says why it is not there or not the official one; if that is empty, ``sha256`` is the file's digest.
     ``now``: the file was fetched, and not there before.
     """
 
     path: Path
-    rows: int
+    size: str
     sha256: str = ""
     now: bool = False
     fault: str = ""
@@ -163,9 +203,9 @@ def fetch(names: Iterable[str], folder: Path, official: Mapping[str, Official] =
             continue
         try:
             file.check(path)
-            yield Outcome(path, file.task.rows, sha256(path))
+            yield Outcome(path, file.size, sha256(path))
         except UserError as error:
-            yield Outcome(path, file.task.rows, fault=f"{error}; move {path} away to have the official file fetched")
+            yield Outcome(path, file.size, fault=f"{error}; move {path} away to have the official file fetched")
     for source, files in missing.items():
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -217,11 +257,11 @@ def _fetched(source: Source, files: Iterable[Official], folder: Path, scratch: P
             path.parent.mkdir(parents=True, exist_ok=True)
             os.replace(ready, path)
         except UserError as error:
-            yield Outcome(path, file.task.rows, fault=f"{error}; {by_hand}")
+            yield Outcome(path, file.size, fault=f"{error}; {by_hand}")
         except OSError as error:
-            yield Outcome(path, file.task.rows, fault=f"{path} cannot be written ({error.strerror}); {by_hand}")
+            yield Outcome(path, file.size, fault=f"{path} cannot be written ({error.strerror}); {by_hand}")
         else:
-            yield Outcome(path, file.task.rows, digest, now=True)
+            yield Outcome(path, file.size, digest, now=True)
 
 
 def _blob(path: Path) -> str:
@@ -261,16 +301,22 @@ def _download(address: str, path: Path) -> None:
 
 
 def _unpacked(source: Source, archive: Path, member: str, scratch: Path) -> Path:
-    """Unpack a member of a source's ZIP ``archive`` into ``scratch``, and return its path.
+    """Unpack a member of a source's ZIP ``archive``, or join several, into ``scratch``, and return the file's path.
 
     Raises :class:`UserError` if the archive is broken or has no such member.
     """
     # The member unpacked before was moved away, or failed its check and may be overwritten.
     path = scratch / "member"
     try:
-        with zipfile.ZipFile(archive) as packed, packed.open(member) as content, path.open("wb") as file:
-            shutil.copyfileobj(content, file, 1 << 20)
-    except (zipfile.BadZipFile, KeyError, EOFError) as error:  # KeyError: there is no such member
+        with zipfile.ZipFile(archive) as packed, path.open("wb") as file:
+            if "*" in member:
+                names = sorted(name for name in packed.namelist() if fnmatchcase(name, member))
+                joined = "".join(packed.read(name).decode("utf-8") for name in names)
+                file.write(json.dumps({"text": joined}).encode())
+            else:
+                with packed.open(member) as content:
+                    shutil.copyfileobj(content, file, 1 << 20)
+    except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError) as error:  # KeyError: no such member
         raise UserError(f"{source.address} is incomplete or has no file {member}") from error
     return path
 

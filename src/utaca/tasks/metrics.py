@@ -5,6 +5,7 @@ Two metrics that both are called ROUGE-L differ by several points, so each keeps
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,11 +19,12 @@ from utaca.judging import strings
 if TYPE_CHECKING:
     from rouge import Rouge
 
-VERSIONS = {"rouge": "1.0.1", "rouge-score": "0.1.2"}
-"""The packages that metrics need, in the versions that give the published scores."""
+VERSIONS = {"nltk": "3.10.4", "rouge": "1.0.1", "rouge-score": "0.1.2", "wonderwords": "3.0.1"}
+"""The packages that tasks need, by version: other versions score otherwise, or make other prompts (RULER)."""
 
 _LIMIT = 1000
 """Python's default limit of recursion, at which LongBench's ROUGE-L gives up on long sentences."""
+_CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def require(*packages: str) -> None:
@@ -34,7 +36,7 @@ def require(*packages: str) -> None:
             version = "not installed"
         if version != VERSIONS[package]:
             raise UserError(
-                f"the task's metric needs {package} {VERSIONS[package]}, which is {version} here; run: pip install "
+                f"the task needs {package} {VERSIONS[package]}, which is {version} here; run: pip install "
                 '"utaca[benchmarks]"'
             )
 
@@ -75,6 +77,20 @@ def rouge_l(prediction: str, references: Sequence[str]) -> float:
     return 100 * max(_rouge_l(scorer, prediction, reference) for reference in _several(references))
 
 
+def string_match_part(prediction: str, references: Sequence[str]) -> float:
+    """100 if the prediction contains any reference, letter case aside ("Norway" contains "No"); else 0.
+
+    This is RULER's score of its two tasks of questions.
+    """
+    return 100 * max(_contained(prediction, references))
+
+
+def string_match_all(prediction: str, references: Sequence[str]) -> float:
+    """The percentage of the references that the prediction contains, letter case aside: RULER's other score."""
+    found = _contained(prediction, references)
+    return 100 * sum(found) / len(found)
+
+
 METRICS = {"F1": token_f1, "rougeLsum": rouge_lsum, "ROUGE-L (rouge)": rouge_l}
 """Metrics by their names in results."""
 
@@ -84,6 +100,12 @@ def _several(references: Sequence[str]) -> Sequence[str]:
     if isinstance(references, str):
         raise TypeError("references are a sequence of texts, not a text")
     return references
+
+
+def _contained(prediction: str, references: Sequence[str]) -> list[float]:
+    """For each reference, 1 if a prediction contains it and 0 if not, as RULER compares them."""
+    prediction = _CONTROL.sub("\n", prediction.strip()).strip().lower()
+    return [float(reference.lower() in prediction) for reference in _several(references)]
 
 
 def _rouge_l(scorer: Rouge, prediction: str, reference: str) -> float:

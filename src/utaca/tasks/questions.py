@@ -23,7 +23,7 @@ def ask(task: Task, examples: Iterable[Mapping[str, Any]]) -> list[Asked]:
     asked = []
     for row in examples:
         longest = task.longest(row["references"])
-        asked.append(Asked(row["id"], row["text"], row["question"], longest, task.prefix))
+        asked.append(Asked(row["id"], row["text"], row["question"], longest, row["prefix"]))
     return asked
 
 

@@ -46,6 +46,7 @@ class Responses:
 
     files: ClassVar[Mapping[str, str]] = {"responses": "RAGTruth/response.jsonl"}
     rows = 17_790
+    unit = "rows"
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         """Whether the file has as many answers as the official one; raises :class:`UserError` for another layout."""
@@ -57,6 +58,7 @@ class Sources:
 
     files: ClassVar[Mapping[str, str]] = {"sources": "RAGTruth/source_info.jsonl"}
     rows = 2_965
+    unit = "rows"
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         """Whether the file has as many rows as the official one; raises :class:`UserError` for another layout."""

@@ -8,6 +8,7 @@ from utaca.tasks.biographies import Biographies
 from utaca.tasks.meetings import Meetings
 from utaca.tasks.rows import SHIPPED
 from utaca.tasks.ruler import QA1, QA2
+from utaca.tasks.ruler_tasks import OFFICIAL
 from utaca.tasks.task import Task
 
 TASKS: dict[str, type[Task]] = {
@@ -16,6 +17,7 @@ TASKS: dict[str, type[Task]] = {
     QA2.name: QA2,
     Meetings.name: Meetings,
     Biographies.name: Biographies,
+    **OFFICIAL,
 }
 
 
@@ -42,10 +44,16 @@ def paths_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
 
 
 def files_of(settings: TaskSetSettings, folder: str) -> dict[str, Path]:
-    """The paths of a set's files (:func:`paths_of`); raises :class:`UserError` also if a file does not exist."""
-    paths = paths_of(settings, folder)
-    for name, path in paths.items():
-        if not path.is_file():
+    """The paths of a set's files (:func:`paths_of`), of the task's spare ones only those that exist.
+
+    Raises :class:`UserError` also if another file does not exist.
+    """
+    spare = task_of(settings).spare
+    paths = {}
+    for name, path in paths_of(settings, folder).items():
+        if path.is_file():
+            paths[name] = path
+        elif name not in spare:
             raise UserError(
                 f"{path}, file {name!r} of task {settings.task}, does not exist; run utaca fetch-tasks to download the "
                 "official files (docs/benchmarks.md)"

@@ -28,6 +28,7 @@ from utaca.errors import UserError
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.records.texts import read_json, records
 from utaca.settings.schema import EVIDENCE, TaskSetSettings
+from utaca.tasks import metrics
 from utaca.tasks.rows import REMEDY, identity, objects, text
 from utaca.tasks.task import Example, Task
 
@@ -41,7 +42,6 @@ _INSTRUCTION = (
     "Answer the question based on the given documents. Only give me the answer and do not output any other words."
 )
 _HEAD = f"{_INSTRUCTION}\n\nThe following are given documents.\n\n"
-_CONTROL = re.compile(r"[\x00-\x1f]")
 # Between sentences of an encyclopedia: what follows an abbreviation there is seldom a capital.
 _BREAK = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z0-9])")
 
@@ -123,7 +123,8 @@ class _Ruler(Task):
 
     benchmark = "RULER"
     new_tokens = 32
-    prefix = " Answer:"
+    prefix: ClassVar[str] = " Answer:"
+    """Text with which answers begin."""
     metric = "string match"
     document: ClassVar[str]
     """Format of a document: how the ``title`` and ``text`` of a paragraph are written in the prompt."""
@@ -134,11 +135,7 @@ class _Ruler(Task):
     def check(self, settings: TaskSetSettings) -> None:
         """Raise :class:`UserError` also if the set's length has no room for more than an answer."""
         super().check(settings)
-        if settings.length <= self.new_tokens:
-            raise UserError(
-                f"task {self.name} needs a length above {self.new_tokens}, the tokens of an answer, but its set has "
-                f"length={settings.length}; raise length"
-            )
+        check_length(self, settings.length)
 
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """See :meth:`Task.examples`; each question gives one example for each condition of evidence."""
@@ -163,13 +160,13 @@ class _Ruler(Task):
                         f"length={settings.length}; raise the set's length"
                     )
                 name = named(question.id, evidence)
-                examples.append(Example(name, question.document, body, asking, question.references, question.text))
+                examples.append(
+                    Example(name, question.document, body, asking, question.references, question.text, self.prefix)
+                )
         return examples
 
     def score(self, prediction: str, references: Sequence[str]) -> float:
-        """100 if the prediction contains any reference, letter case aside ("Norway" contains "No"); else 0."""
-        prediction = _CONTROL.sub("\n", prediction.strip()).strip().lower()
-        return 100.0 * any(reference.lower() in prediction for reference in references)
+        return metrics.string_match_part(prediction, references)
 
     def is_official(self, files: Mapping[str, Path]) -> bool:
         return len(self._source(files["questions"], []).questions) == self.rows
@@ -259,7 +256,7 @@ class QA1(_Ruler):
         source = _Source()
         # A title's paragraphs, each an object with its text ("context") and its questions ("qas").
         by_title = dict[str, list[dict[str, Any]]]()
-        for where, article in _rows(path):
+        for where, article in rows_of(path):
             paragraphs = objects(article, "paragraphs", where)
             by_title.setdefault(text(article, "title", where), []).extend(paragraphs)
             source.texts |= {_plain(text(paragraph, "context", where)) for paragraph in paragraphs}
@@ -320,8 +317,8 @@ class QA2(_Ruler):
     def _source(self, path: Path, articles: Sequence[str]) -> _Source:
         """Read a file of HotpotQA's; ``articles`` is empty (:meth:`check`). See :meth:`_Ruler._source`."""
         source = _Source()
-        for where, row in _rows(path):
-            paragraphs = _titled(row, where)
+        for where, row in rows_of(path):
+            paragraphs = titled(row, where)
             source.titles |= {title for title, _ in paragraphs}
             source.texts |= {_plain(paragraph) for _, paragraph in paragraphs}
             documents = [(title, self.document.format(title=title, text=paragraph)) for title, paragraph in paragraphs]
@@ -333,6 +330,15 @@ class QA2(_Ruler):
             # No two questions share their ten paragraphs, so that each question is resampled on its own.
             source.questions.append(_Question(question_id, question_id, question, references, kept))
         return source
+
+
+def check_length(task: Task, length: int) -> None:
+    """Raise :class:`UserError` if a ``length``, in tokens, has no room for more than an answer."""
+    if length <= task.new_tokens:
+        raise UserError(
+            f"task {task.name} needs a length above {task.new_tokens}, the tokens of an answer, but its set has "
+            f"length={length}; raise length"
+        )
 
 
 def _kept(
@@ -412,7 +418,7 @@ def _before(text: str, references: Sequence[str]) -> str:
     return " ".join(words[: (len(words) + 1) // 2])
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each row of a file, with its place in words for error messages.
 
     Rows are the articles of a file in SQuAD's layout, the items of a JSON list, or the lines of a JSONL file.
@@ -432,7 +438,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{path}, row {number},", row
 
 
-def _titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
+def titled(row: Mapping[str, Any], where: str) -> list[tuple[str, str]]:
     """The paragraphs of a HotpotQA row as (title, text); a title may occur more than once.
 
     Raises :class:`UserError`, which begins with ``where``, if there is none.
@@ -465,13 +471,13 @@ def _supporting(row: Mapping[str, Any], where: str) -> list[str]:
 def _pool(paths: Iterable[Path]) -> Iterator[tuple[str, str]]:
     """Yield (title, text) of every paragraph of files in SQuAD's or HotpotQA's layout, or with keys title and text."""
     for path in paths:
-        for where, row in _rows(path):
+        for where, row in rows_of(path):
             if "paragraphs" in row:
                 title = text(row, "title", where)
                 for paragraph in objects(row, "paragraphs", where):
                     yield title, text(paragraph, "context", where)
             elif "context" in row:
-                yield from _titled(row, where)
+                yield from titled(row, where)
             else:
                 yield text(row, "title", where), text(row, "text", where)
 

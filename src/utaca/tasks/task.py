@@ -16,10 +16,11 @@ from utaca.tasks import metrics
 class Example:
     """A row of a task as a prompt to a reader.
 
-    The prompt is ``text``, an empty line and ``question``, and the answer continues from the task's ``prefix``.
-    ``references`` are the right answers: an answer need only match one of them. ``document`` is the name of the
-    paragraph or meeting that rows may share; confidence intervals resample documents. ``query`` is the question without
-    instructions.
+    The prompt is ``text``, an empty line and ``question``. No empty line stands before a question that begins with a
+    line break. The answer continues from ``prefix``, which stands after the assistant's header. ``references`` are the
+    right answers; the task's score says whether an answer must match one of them or all. ``document`` is the name of
+    the paragraph or meeting that rows may share; confidence intervals resample documents. ``query`` is the question
+    without instructions.
     """
 
     id: str
@@ -28,6 +29,7 @@ class Example:
     question: str
     references: tuple[str, ...]
     query: str = ""
+    prefix: str = ""
 
 
 class Task(ABC):
@@ -42,16 +44,18 @@ class Task(ABC):
     """Name of the task."""
     new_tokens: ClassVar[int]
     """Most tokens of an answer."""
-    prefix: ClassVar[str] = ""
-    """Text with which answers begin, after the assistant's header."""
     files: ClassVar[Mapping[str, str]]
     """Path of each of the task's files, by a name for it; below ``tasks.path``, unless the set has another path."""
+    spare: ClassVar[tuple[str, ...]] = ()
+    """Names of files that few sets need: one that is not there is left out of what :meth:`examples` gets."""
     rows: ClassVar[int]
     """Number of rows of the official files."""
+    unit: ClassVar[str] = "rows"
+    """What ``rows`` counts, as messages call it."""
     metric: ClassVar[str]
     """Name of the metric in results."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Packages of :data:`utaca.tasks.metrics.VERSIONS` that the metric needs."""
+    """Packages of :data:`utaca.tasks.metrics.VERSIONS` that the task needs."""
     padded: ClassVar[bool] = False
     """Whether documents are padded with the run's corpus."""
 
@@ -60,14 +64,14 @@ class Task(ABC):
         check_overrides(cls)
 
     def check(self, settings: TaskSetSettings) -> None:
-        """Raise :class:`UserError` if a package of the metric is missing, or if the task cannot do what a set asks."""
+        """Raise :class:`UserError` if a package is missing, or if the task cannot do what a set asks."""
         metrics.require(*self.packages)
 
     @abstractmethod
     def examples(self, settings: TaskSetSettings, files: Mapping[str, Path], prompts: Prompts) -> list[Example]:
         """Read the rows of a set of this task, and write each as a prompt to the reader that ``prompts`` belong to.
 
-        ``settings`` are the set's. ``files`` has the path of each of the class's files, which exist, and under "corpus"
+        ``settings`` are the set's. ``files`` has the path of each of the class's files that exists, and under "corpus"
         the path of the run's corpus (schema "corpus") if the task is padded and the set has a length. Raises
         :class:`UserError` as :meth:`check` does, and if a file has another layout, a row has no answer or the shortest
         prompt is longer than ``settings.length``.

@@ -19,6 +19,7 @@ from utaca.reporting.tables.detection import learned_from, loaded, measured
 from utaca.reporting.words import tasks_in_words
 from utaca.settings import schema
 from utaca.tasks.registry import TASKS
+from utaca.tasks.ruler_tasks import OFFICIAL
 
 
 @dataclass(frozen=True)
@@ -114,13 +115,20 @@ class Group:
 
 
 def groups(sets: Sequence[SetResult]) -> list[Group]:
-    """Make a group of each set, and one of RULER's two tasks at each length, for which the paper has one figure."""
+    """Make a group of each set, and groups of RULER's tasks at each length.
+
+    The paper has one figure for ``qa_1`` and ``qa_2``; RULER has one for all thirteen with its own rows.
+    """
     result = [Group(of_set.name, [of_set]) for of_set in sets]
     for first in sets:
         for second in sets:
             both = first.settings.task, second.settings.task
             if both == ("qa_1", "qa_2") and first.settings.length == second.settings.length:
                 result.append(Group(f"QA-{round(first.settings.length / 1024)}k", [first, second]))
+    for length in sorted({of_set.settings.length for of_set in sets}):
+        of_ruler = [of_set for of_set in sets if of_set.settings.task in OFFICIAL and of_set.settings.length == length]
+        if sorted(of_set.settings.task for of_set in of_ruler) == sorted(OFFICIAL):
+            result.append(Group(f"RULER-{round(length / 1024)}k", of_ruler))
     return result
 
 
