@@ -596,7 +596,7 @@ def test_a_package_that_is_missing_is_named(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", code], cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
         )
-        assert f"run: pip install {package}" in done.stderr.splitlines()[-1]
+        assert f"pip install {package}" in done.stderr.splitlines()[-1]
 
 
 # Anything at all
