@@ -30,7 +30,8 @@ from utaca.settings.triggers import as_written
 from workflow.needs import Needs
 from workflow.plan import KINDS, SHEETS, Plan, there
 
-min_version("9.0.0")
+# Earlier ones do not read profiles/default/profile.yaml.
+min_version("9.19.0")
 interrupt.end_quietly()
 shell.prefix(interrupt.DEAF)
 # Scripts run in processes of their own, which Snakemake calls by a shell without quoting the interpreter's path.
