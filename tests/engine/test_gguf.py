@@ -375,7 +375,7 @@ def message(path: Path) -> str:
         ({"tensors": {"blk.0.attn_q_norm.weight": ONES}}, "has unknown weights (1: blk.0.attn_q_norm.weight, ...)"),
         ({"without": "head_count_kv"}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
         ({"head_count_kv": [2, 2]}, "has qwen2.attention.head_count_kv=nothing, which must be a whole number"),
-        ({"head_count_kv": 3}, "has two sizes, one of which must divide the other"),
+        ({"head_count_kv": 3}, "has two sizes, and one must divide the other"),
         ({"block_count": 2**31}, "lacks weights of its 2147483648 layers"),
         ({"feed_forward_length": 95}, "has blk.0.ffn_gate.weight of size [96, 64], not [95, 64]"),
         ({"layer_norm_rms_eps": float("nan")}, "layer_norm_rms_epsilon=nan, which must be a number above 0"),
@@ -500,7 +500,7 @@ def test_a_part_of_a_split_file_is_told_to_be_merged(tmp_path: Path) -> None:
         (b"GGUF\0\0\0\x03", "is a GGUF file for big-endian machines; convert it: gguf-convert-endian"),
         (b"tjgg\x03\0\0\0", "is of a format before GGUF; convert its model with a current llama.cpp"),
         (b"GGUF", "is not a complete GGUF file"),
-        (b"GGUF\x03\0\0\0", "does not say general.architecture"),
+        (b"GGUF\x03\0\0\0", "has no general.architecture"),
     ],
 )
 def test_what_another_version_or_machine_wrote_is_told_apart(first: bytes, said: str, tmp_path: Path) -> None:
@@ -542,7 +542,7 @@ def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path
     (folder / "model.safetensors").unlink()
     settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
-        with pytest.raises(UserError, match=f"^{folder}, which {file} was .* is damaged .*; delete it, and it is conv"):
+        with pytest.raises(UserError, match=f"^the conversion {folder} of {file} is damaged .*; delete {folder}, and it is made"):
             look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}

@@ -391,8 +391,8 @@ def test_a_port_that_is_in_use_is_refused_before_the_weights_are_loaded() -> Non
     [
         ("", "--host is empty"),
         (" ", "--host is empty"),
-        ("no.such.host.invalid", "no address"),
-        ("203.0.113.7", "no addr"),
+        ("no.such.host.invalid", "not an address"),
+        ("203.0.113.7", "not an addr"),
     ],
 )
 def test_an_address_is_checked_by_every_server(tiny: Reader, host: str, words: str) -> None:
