@@ -542,7 +542,9 @@ def test_a_conversion_that_lost_files_is_a_sentence(weights: str, tmp_path: Path
     (folder / "model.safetensors").unlink()
     settings = build_reader({"name": "small", "path": str(file), "weights": weights, "dtype": "bfloat16"})
     for look in (check, load):
-        with pytest.raises(UserError, match=f"^the conversion {folder} of {file} is damaged .*; delete {folder}, and it is made"):
+        with pytest.raises(
+            UserError, match=f"^the conversion {folder} of {file} is damaged .*; delete {folder}, and it is made"
+        ):
             look(settings)
     shutil.rmtree(folder)
     assert utaca.load_reader(file, dtype="float32").stop_tokens == {2}

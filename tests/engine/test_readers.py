@@ -318,7 +318,9 @@ def test_a_bare_folder_is_loaded_in_the_type_of_its_device(folder: Path, monkeyp
     monkeypatch.setattr("utaca.readers.load.take_gpu", lambda names, folder: shown.append(names))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
-    with pytest.raises(UserError, match=r"a GPU of the Ampere generation or later, which has bfloat16; set reader\.dtype=float32"):
+    with pytest.raises(
+        UserError, match=r"a GPU of the Ampere generation or later, which has bfloat16; set reader\.dtype=float32"
+    ):
         utaca.load_reader(folder, dtype="bfloat16")
     assert len(shown) == 1, "another process that is shown this GPU among others takes another"
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1000, 2**30))

@@ -284,7 +284,9 @@ def test_a_run_of_another_base_is_refused(root: Path, tmp_path: Path) -> None:
         assert runs.read(path) == saved
     named = {"run": "smoke", "scale": {"use": "smoke", "detector_steps": "61"}, "seed": "3"}
     steps = start["scale"]["detector_steps"]
-    said = rf"a different seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
+    said = (
+        rf"a different seed \(0 there, 3 now\) and scale\.detector_steps \({steps} there, 61 now\).*--config run=NAME"
+    )
     with pytest.raises(UserError, match=said):
         runs.check(compose(named, root), path.parent)
     with pytest.raises(UserError, match=r"run\.yaml is not a folder, or links to a disk that is not mounted"):
