@@ -106,7 +106,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
     "a bias": (weights(lambda w: w | {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}), "q_proj.bias"),
     "other sizes": (changed(CONFIG, vocab_size=98), "model.embed_tokens.weight is [97, 64], not [98, 64]"),
     "cut weights": (cut(WEIGHTS), f"{WEIGHTS} cannot be read"),
-    "a pointer as weights": (write(WEIGHTS, POINTER), f"{WEIGHTS} is the pointer that Git LFS keeps"),
+    "a pointer as weights": (write(WEIGHTS, POINTER), f"{WEIGHTS} is only the pointer of Git LFS"),
     "no weights": (drop(WEIGHTS), "has no weights; add its .safetensors files"),
     "a pickle": (only("pytorch_model.bin"), "has no weights, but pytorch_model.bin, which is not read"),
     "other file": (only("weights.safetensors"), f"neither {WEIGHTS} nor {INDEX}"),
@@ -224,7 +224,7 @@ BROKEN: dict[str, tuple[Break, str]] = {
         "has a tokenizer that gives token 96",
     ),
     # Chat templates
-    "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is the pointer that Git LFS keeps"),
+    "a pointer as template": (write(TEMPLATE, POINTER), f"{TEMPLATE} is only the pointer of Git LFS"),
     "no template": (drop(TEMPLATE), "has no chat template"),
     "a template with an error": (write(TEMPLATE, "{% if %}"), "cannot be rendered (TemplateSyntaxError: "),
     "no text": (write(TEMPLATE, "Hello"), "renders a user's message 0 times"),
