@@ -191,6 +191,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "method": FIXED if is_fixed else ADAPTIVE,
         "base": "",
         "budget": budget,
+        "share": "",
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
         "drafts": choice.options["drafts"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from utaca.reporting.results import label_in_words, of_config
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
+from utaca.settings.budgets import in_order
 
 SCORES = ("string_match", "cas", "human")
 CORRECT = 0.5
@@ -89,16 +91,18 @@ def point_of(config: schema.Config) -> str:
     """Label of the studied point, one of the test split's points with a detector.
 
     It is the point whose human scores the paper reports. If the run lacks that one, it is preferably one with the
-    config's detector, and of those the one of the largest K_max. Of equals it is the first in the config's order.
+    config's detector, and of those the one of the largest K_max, where a number goes before a share. Of equals it is
+    the first in the config's order.
     """
     # `tried` lists the points in block memory whose trigger is a detector.
     points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
 
-    def preference(label: str) -> tuple[bool, bool, int]:
+    def preference(label: str) -> tuple[Any, ...]:
         point = points[label]
         # A key has no detector; `in_paper` excludes other variants than the paper's.
         is_papers = point.in_paper and point.key in paper.tables().human
-        return is_papers, point.detector == config.detector, point.budget
+        is_share, number = in_order(point.budget)
+        return is_papers, point.detector == config.detector, not is_share, number
 
     return max(points, key=preference)
 
