@@ -23,7 +23,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,6 +31,9 @@ from typer.core import TyperCommand, TyperGroup
 from utaca.app import completion, streams
 from utaca.errors import UserError
 from utaca.stages import STAGES
+
+if TYPE_CHECKING:
+    from utaca.memory.saved import SavedDocuments
 
 TARGETS = {
     "results/tables": "the whole run: tables, figures and the report; the default",
@@ -106,15 +109,24 @@ def _utaca(
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _budget(text: str | None) -> int | str | None:
+    """The budget that an option gives, None if it is left out; raises :class:`UserError` if it is none."""
+    from utaca.settings.budgets import checked
+    from utaca.settings.validation import as_number
+
+    return None if text is None else checked(as_number(text), "--budget")
+
+
 READER = typer.Option(
     metavar="NAME|PATH|HUB_ID",
     help="The model: a name that 'utaca fetch' lists, a folder, a GGUF file, or an id of the Hugging Face hub.",
     autocompletion=completion.readers,
 )
 BUDGET = typer.Option(
-    metavar="BLOCKS",
-    help="Most blocks of 16 tokens that a token of the answer may retrieve (K_max).  [default: the reader's]",
-    min=1,
+    metavar="BLOCKS|SHARE",
+    help="Most blocks of 16 tokens that a token of the answer may retrieve (K_max), or a share of the document's "
+    "blocks, as 5%.  [default: the reader's]",
+    callback=_budget,
 )
 POLICY = typer.Option(
     metavar="POLICY",
@@ -130,9 +142,13 @@ TRIGGER = typer.Option(
 DRAFTS = typer.Option(
     metavar="NUMBER", help="Tokens to guess ahead and check in one pass. 0 guesses none; the answer is the same.", min=0
 )
-CACHE = typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]")
-CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of that folder.")
-NO_CACHE = typer.Option("--no-cache", help="Do not use that folder.")
+Cache = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Folder of documents that were read.  [default: ~/.cache/utaca/documents]"),
+]
+CacheSize = Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of that folder.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Do not use that folder.")]
+CACHE_SIZE = "8GiB"
 
 
 @app.command(cls=Command)
@@ -145,7 +161,7 @@ def ask(
     document: Annotated[
         list[str], typer.Option(metavar="FILE", help="A text, Markdown, HTML or PDF file. - is standard input.")
     ],
-    budget: Annotated[int | None, BUDGET] = None,
+    budget: Annotated[str | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
@@ -159,9 +175,9 @@ def ask(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also save an HTML page that shows the answer token by token.")
     ] = None,
-    cache: Annotated[str | None, CACHE] = None,
-    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
-    no_cache: Annotated[bool, NO_CACHE] = False,
+    cache: Cache = None,
+    cache_size: CacheSize = CACHE_SIZE,
+    no_cache: NoCache = False,
 ) -> None:
     """Ask a question about one or more documents."""
     from utaca.app import ask as asking
@@ -176,19 +192,15 @@ def ask(
         "max_new_tokens": max_new_tokens,
         "drafts": drafts,
     }
-    kept = _kept(cache, cache_size, no_cache)
-    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
+    saved = _saved(cache, cache_size, no_cache)
+    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, saved=saved)
 
 
-def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
-    """The folder ``cache`` for documents, None for no folder, and the bytes ``cache_size`` that they take at most."""
-    from utaca.app.cache import bytes_of, default_folder
+def _saved(cache: str | None, size: str, no_cache: bool) -> "SavedDocuments | None":
+    """The documents that the options of the cache mean, None if it is not used."""
+    from utaca.app.cache import opened
 
-    if cache is not None and not cache.strip():
-        # As a path it would be the working directory.
-        raise UserError("--cache is empty; name a folder, or give --no-cache")
-    folder = Path(cache) if cache else default_folder()
-    return {"cache": None if no_cache else folder, "cache_size": bytes_of(size)}
+    return None if no_cache else opened(cache, size)
 
 
 @app.command()
@@ -204,19 +216,26 @@ def score(
         Path | None, typer.Option(metavar="FILE", help="Many of them: columns document, question, answer.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="With --csv, the file of scores.")] = None,
-    budget: Annotated[int | None, typer.Option(help="Blocks of each token.  [default: the reader's]", min=1)] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BLOCKS|SHARE",
+            help="Blocks of each token, or a share of the document's, as 5%.  [default: the reader's]",
+            callback=_budget,
+        ),
+    ] = None,
     detector: Annotated[
         str | None, typer.Option(help="A shipped detector or a detector's file.  [default: the reader's detector]")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write JSON, a line a token and one of totals.")] = False,
-    cache: Annotated[str | None, CACHE] = None,
-    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
-    no_cache: Annotated[bool, NO_CACHE] = False,
+    cache: Cache = None,
+    cache_size: CacheSize = CACHE_SIZE,
+    no_cache: NoCache = False,
 ) -> None:
     """Score given answers: which of their tokens are doubtful."""
     from utaca.app import score as scoring
 
-    wanted = scoring.Wanted(reader, budget, detector, json, **_kept(cache, cache_size, no_cache))
+    wanted = scoring.Wanted(reader, budget, detector, json, _saved(cache, cache_size, no_cache))
     words = words or []
     if csv is not None:
         if words or document:
@@ -241,8 +260,15 @@ def serve(
             metavar="SIZE", help="Maximum memory for documents that were read.  [default: half of what is free]"
         ),
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Folder that keeps documents that were read, for the next start.  [default: none]"
+        ),
+    ] = None,
+    cache_size: CacheSize = CACHE_SIZE,
     parallel: Annotated[int, typer.Option(metavar="NUMBER", help="Most answers at the same time.", min=1)] = 16,
-    budget: Annotated[int | None, BUDGET] = None,
+    budget: Annotated[str | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
@@ -258,7 +284,7 @@ def serve(
 
     If the environment variable UTACA_API_KEY is set, clients must send its value as their API key.
     """
-    from utaca.app.cache import bytes_of
+    from utaca.app.cache import bytes_of, opened
 
     try:
         from utaca.app.serving import server
@@ -269,6 +295,7 @@ def serve(
     from utaca.listening import bound
 
     room = None if memory is None else bytes_of(memory)
+    saved = None if cache is None else opened(cache, cache_size, "leave it out")
     key = os.environ.get("UTACA_API_KEY")
     if key == "":
         raise UserError("UTACA_API_KEY is set but empty, so no key would be asked for; unset it, or give it a key")
@@ -283,7 +310,7 @@ def serve(
         "max_new_tokens": max_new_tokens,
         "drafts": drafts,
     }
-    settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, key or "", **choice)
+    settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, saved, key or "", **choice)
     server.serve(loaded, settings, sockets)
 
 
