@@ -8,6 +8,7 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
 import yaml
@@ -166,6 +167,8 @@ def _type(hint: Any) -> str:
         return type(get_args(hint)[0]).__name__
     if hint is TriggerSetting:
         return "str"
+    if isinstance(hint, UnionType):
+        return " or ".join(map(_type, get_args(hint)))
     return f"list of {_type(get_args(hint)[0])}" if get_origin(hint) is list else hint.__name__
 
 

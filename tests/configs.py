@@ -34,14 +34,20 @@ def reference_config(scale: Mapping[str, Any] | None = None, **other: Any) -> sc
 
 
 def point(
-    method: str, budget: int = 0, policy: str = "", trigger: str = "", base: str = "", seeds: int = 1, **about: Any
+    method: str,
+    budget: int | str = 0,
+    policy: str = "",
+    trigger: str = "",
+    base: str = "",
+    seeds: int = 1,
+    **about: Any,
 ) -> schema.OperatingPoint:
     """An operating point as it is decoded, named after its settings unless ``about`` says otherwise, as those of
     ``config`` are: ``infllm-K8``, ``utaca-K64-sub16-two_way``, ``agreement-K8-sub2``, ``no_detector-K8-sub2-every40``,
-    ``snapkv-512``.
+    ``snapkv-512``. In a name a share of 5% is ``K5pct``.
     """
     settings = schema.PointSettings(method, budget, policy, trigger, base, seeds)
-    blocks = f"K{budget}" if settings.in_blocks else str(budget or "")
+    blocks = f"K{budget}".replace("%", "pct") if settings.in_blocks else str(budget or "")
     trigger_name = settings.detector
     if settings.adaptive and not settings.detected and settings.trigger.value is not None:
         kind = settings.trigger.kind.replace("agreement", "witness")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from utaca.records import write
+from utaca.settings.budgets import resolve, share_of
 from utaca.settings.schema import OperatingPoint
 
 Row = dict[str, Any]
@@ -12,12 +13,14 @@ Row = dict[str, Any]
 
 def answer(document: str, of: OperatingPoint, **columns: Any) -> Row:
     """A row of schema "answers" of an operating point; by default 288 keys more than selected are attended."""
-    selected = columns.get("selected", 16.0 * of.budget)
+    # A share is one of a document of 100 blocks.
+    budget = resolve(of.budget, 100)
+    selected = columns.get("selected", 16.0 * budget)
     attended = columns.get("attended", selected + 288)
     trigger = "detector" if of.detected else str(of.trigger)
     return {
         "document": document, "split": "test", "point": of.label, "method": of.method, "base": of.base,
-        "budget": of.budget, "policy": of.policy, "trigger": trigger if of.adaptive else "",
+        "budget": budget, "share": share_of(of.budget), "policy": of.policy, "trigger": trigger if of.adaptive else "",
         "detector": (of.detector or "utaca") if of.detected else "",
         "seed": of.seed if of.detected else None, "drafts": of.drafts, "draft_budget": of.draft_budget, "passes": 10,
         "question": "?", "text": "", "n_context": 900, "dropped": 100,

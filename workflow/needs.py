@@ -6,6 +6,7 @@ from typing import Any
 from utaca.machine import gpus
 from utaca.readers import files
 from utaca.settings import schema
+from utaca.settings.budgets import resolve
 from utaca.sizes import FACTS, Model, Work, shown_bytes
 from utaca.tasks.registry import TASKS
 from workflow.plan import Plan
@@ -60,7 +61,7 @@ class Needs:
         if points is None:
             documents *= len(size.evidence)
             points = _compact(size)
-        return _work(documents, size.tokens[-1], FACTS[split] * self.settings.reader.max_new_tokens, points)
+        return self._work(documents, size.tokens[-1], FACTS[split] * self.settings.reader.max_new_tokens, points)
 
     def task_work(self, name: str) -> Work:
         """The work of answering a set of tasks at its points or, if it has none, of decoding its trajectories."""
@@ -68,7 +69,15 @@ class Needs:
         task = TASKS[task_set.task]
         rows = (task_set.examples or task.rows) * len(task_set.evidence)
         points = self.settings.decoded(name) or _compact(task_set)
-        return _work(rows, task_set.length or self.model().positions, task.new_tokens, points)
+        return self._work(rows, task_set.length or self.model().positions, task.new_tokens, points)
+
+    def _work(self, documents: int, length: int, tokens: int, points: Sequence[schema.PointSettings]) -> Work:
+        """The work of decoding ``tokens`` tokens at each point about ``documents`` documents of ``length`` tokens."""
+        # Each method without block memory reads the whole document itself.
+        whole = len({point.base or point.method for point in points if not point.in_blocks})
+        blocks = self.settings.reader.memory.layout.blocks(length)
+        budgets = tuple(resolve(point.budget, blocks) for point in points if point.in_blocks)
+        return Work(documents, length, tokens, max(1, len(points)), whole, budgets)
 
     def retries(self, role: str) -> int:
         """How often a job that asks the endpoint in a ``role`` is tried again: twice for a server, which may fail."""
@@ -80,11 +89,3 @@ def _compact(settings: schema.SplitSettings | schema.TaskSetSettings) -> list[sc
     # A path has a budget for each step; its K_max is the largest. Only splits have paths.
     budgets = [*settings.budgets, *(path.budget for path in getattr(settings, "paths", ()))]
     return [schema.PointSettings(method="infllm", budget=budget) for budget in budgets]
-
-
-def _work(documents: int, length: int, tokens: int, points: Sequence[schema.PointSettings]) -> Work:
-    """The work of decoding ``tokens`` new tokens at each point about ``documents`` documents of ``length`` tokens."""
-    # Each method without block memory reads the whole document itself.
-    whole = len({point.base or point.method for point in points if not point.in_blocks})
-    budgets = tuple(point.budget for point in points if point.in_blocks)
-    return Work(documents, length, tokens, max(1, len(points)), whole, budgets)

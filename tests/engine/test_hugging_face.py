@@ -91,6 +91,15 @@ def test_adaptive_budgets(reader: Reader, model: PreTrainedModel, trigger: utaca
     assert answer.finish == "length"
 
 
+def test_a_budget_may_be_a_share_of_the_document(reader: Reader, model: PreTrainedModel) -> None:
+    # Behind 4 initial tokens the document has 22 whole blocks of 8 tokens.
+    options = {"policy": utaca.Sub(2), "trigger": utaca.Margin(0.8)}
+    custom = loop(budget="30%", **options)
+    output = generated(model, custom_generate=custom)
+    assert output[0, len(PROMPT) :].tolist() == expected(reader, budget=6, **options)
+    assert custom.answers[0].trace[0].k == 6
+
+
 def test_where_the_document_ends(reader: Reader, model: PreTrainedModel) -> None:
     # A chunk begins where the question does, so that another split gives another answer.
     for split, document in (

@@ -1,5 +1,6 @@
 """Documents that are saved in files are those that were read, bit for bit."""
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -86,6 +87,41 @@ def test_a_damaged_file_is_read_again(tmp_path: Path, monkeypatch: pytest.Monkey
     SavedDocuments(tmp_path).clear()
     SavedDocuments(tmp_path).clear()
     assert not tmp_path.exists()
+
+
+def test_what_a_killed_process_left_counts_and_leaves(tmp_path: Path) -> None:
+    reader, tokens = make_reader(), some_tokens(100)
+    SavedDocuments(tmp_path).read(reader, tokens)
+    (path,) = tmp_path.iterdir()
+    half = tmp_path / f".{path.name}.k2_x9q3d"
+    half.write_bytes(path.read_bytes()[:-100])
+    os.utime(half, (0, 0))
+    mine = tmp_path / ".mine.safetensors.bak"
+    mine.write_bytes(b"-" * 10**6)
+    room = 2 * path.stat().st_size
+    SavedDocuments(tmp_path, room).read(reader, tokens.flip(0))
+    assert len([*tmp_path.iterdir()]) == 3, "there is no room"
+    SavedDocuments(tmp_path, room, evict=True).read(reader, tokens.flip(0))
+    assert not half.exists()
+    assert path.exists()
+    assert mine.exists()
+    assert len([*tmp_path.iterdir()]) == 3
+
+
+def test_a_file_of_another_user_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Mock) -> None:
+    reader, tokens, told = make_reader(), some_tokens(100), []
+    SavedDocuments(tmp_path).read(reader, tokens)
+    (path,) = tmp_path.iterdir()
+    monkeypatch.setattr(saved, "safe_open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "replace", Mock(side_effect=PermissionError(1, "Operation not permitted")))
+    before = path.read_bytes()
+    assert not SavedDocuments(tmp_path, tell=told.append).read(reader, tokens).found
+    assert read.call_count == 2
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]
+    assert told[0] == f"The saved document {path} belongs to another user; it is read again."
+    assert told[1].startswith(f"The document is not saved: {tmp_path} cannot be written to")
 
 
 def test_what_trajectories_have_read_answers_need_not_read(tmp_path: Path, read: Mock) -> None:

@@ -115,7 +115,7 @@ def test_a_text_is_the_tokens_that_follow_its_question(memory: BlockMemory) -> N
 
 def test_spans_are_runs_of_doubted_tokens(memory: BlockMemory) -> None:
     tokens = utaca.score(memory, QUESTION, "bcdefg", budget=BUDGET).tokens
-    scores = AnswerScores(tokens, [0.0] * 6, [True, False, True, True, False, True], 1)
+    scores = AnswerScores(tokens, [0.0] * 6, [True, False, True, True, False, True], 1, BUDGET)
     assert scores.spans == [range(1), range(2, 4), range(5, 6)]
     assert [scores.span_text(span) for span in scores.spans] == ["b", "de", "g"]
 

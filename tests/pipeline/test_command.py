@@ -72,7 +72,8 @@ def test_what_is_not_chosen_is_the_readers_default(tiny: Reader) -> None:
     ("options", "message"),
     [
         ({"budget": 0}, "budget must be at least 1, not 0"),
-        ({"budget": "8"}, "budget must be a whole number, not '8'"),
+        ({"budget": "8"}, "budget must be a whole number, or a share of the document's blocks .*, not '8'"),
+        ({"budget": "120%"}, "above 0% and up to 100%, as 5%, not '120%'"),
         ({"policy": "sub"}, "write set.N or sub.N"),
         ({"policy": 3}, "policy must be a string such as sub.8 or set.2, not 3"),
         ({"trigger": 3}, "trigger must be a string such as margin, not 3"),
@@ -340,6 +341,66 @@ def test_the_entry_that_was_not_used_for_longest_leaves(prepared: Path, monkeypa
     done = ask("--cache", "kept", "--max-new-tokens", "1", "--document", "-", stdin=f"d {DOCUMENT}")
     assert "The document is not saved: kept cannot be written to (disk full)." in done.stderr
     assert "No detector ships for reader tiny" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written_to_still_gives_its_documents(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ["--cache", "kept", "--trigger", "never", "--max-new-tokens", "3"]
+    first = ask(*options)
+    (entry,) = Path("kept").iterdir()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    for change in ("utime", "unlink", "replace"):
+        monkeypatch.setattr(os, change, refuse)
+    again = ask(*options)
+    assert "Read before" in again.stderr
+    assert again.stdout == first.stdout
+    entry.write_bytes(b"damaged")
+    done = ask(*options)
+    assert done.exit_code == 0
+    assert done.stdout == first.stdout
+    assert "is damaged; it is read again" in done.stderr
+    assert "The document is not saved: kept cannot be written to" in done.stderr
+
+
+def test_a_budget_may_be_a_share(prepared: Path, tiny: Reader) -> None:
+    layout = tiny.settings.memory.layout
+    blocks = (len(tiny.document(DOCUMENT)) - layout.n_init) // layout.block_size
+    number = blocks // 2
+    assert number > 1
+    share, whole = (ask("--json", "--no-cache", "--trigger", "every.3", "--budget", b) for b in ("50%", str(number)))
+    *tokens, totals = map(json.loads, share.stdout.splitlines())
+    *others, other = map(json.loads, whole.stdout.splitlines())
+    assert tokens == others
+    timed = {"decode_seconds", "read_seconds"}
+    assert {k: v for k, v in totals.items() if k not in timed} == {k: v for k, v in other.items() if k not in timed}
+    assert totals["budget"] == number
+    assert totals["policy"] == f"sub.{max(1, number // 4)}"
+    done = ask("--no-cache", "--trigger", "never", "--budget", "50%", "--save", "a.html")
+    assert "InfLLM K=50%" in Path("a.html").read_text()
+    assert f"at most {16 * number}, a fixed budget" in done.stderr
+    for wrong in ("0%", "120%", "5 %", "half", "1.5", "0"):
+        done = ask("--budget", wrong)
+        assert done.exit_code == 2
+        assert done.stderr.startswith("Error: --budget must be ")
+        assert done.stderr.count("\n") == 1
+    scored = typed(
+        "score",
+        "--reader",
+        "tiny",
+        "--no-cache",
+        "--json",
+        "--document",
+        "document.txt",
+        "--budget",
+        "50%",
+        QUESTION,
+        ANSWER,
+    )
+    assert json.loads(scored.stdout.splitlines()[-1])["budget"] == number
 
 
 # The command as a whole

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from configs import planned
+from configs import planned, point
 
 from utaca.errors import UserError
 from utaca.reporting.registry import ENTRIES, WHEN
@@ -147,6 +147,9 @@ def test_a_clusters_jobs_ask_for_what_their_documents_take(root: Path) -> None:
     assert cpu[1] > weights + tokens
     assert cpu[2] > 10 * gpu[2], "minutes"
     assert asked(needs, "test", attempt=2)[1:] == pytest.approx([2 * x for x in gpu[1:]])
+    blocks = (needs.plan.size("test").tokens[-1] - 128) // 16
+    shares = [point("infllm", "5%"), point("utaca", "100%", "sub.4"), point("infllm", 8)]
+    assert needs.split_work("test", shares).budgets == (blocks // 20, blocks, 8)
     assert needs.split_work("validation", []).tokens == needs.settings.reader.max_new_tokens, "one attribute a question"
     profile = (root / "profiles" / "slurm" / "profile.yaml").read_text(encoding="utf-8")
     assert profile.count(" * attempt\n") == 2, "jobs of other rules ask for more as well"

@@ -44,6 +44,7 @@ def test_an_answer_is_the_engines(server: Server, expected: Any) -> None:
     assert choice["message"] == {"role": "assistant", "content": expected.text}
     assert choice["finish_reason"] == "stop"
     assert choice["utaca"] == {
+        "budget": 8,
         "mean_selected_tokens": pytest.approx(expected.mean_selected_tokens, abs=0.01),
         "attended_keys": pytest.approx(expected.mean_attended_tokens, abs=0.01),
         "rollbacks": 0,

@@ -145,6 +145,24 @@ def test_controls_are_labelled_and_explained(page: Browser) -> None:
     assert "generated again from as many blocks as the budget allows" in page.text("#hwhy")
 
 
+def test_budgets_may_be_shares(page: Browser, tiny: Reader) -> None:
+    layout = tiny.settings.memory.layout
+    blocks = (len(tiny.document(DOCUMENT)) - layout.n_init) // layout.block_size
+    fill(page, text=DOCUMENT, question=QUESTION, trigger="never", longest="3", budget="20%", fixed="40%")
+    assert "so this is 20% of the document, at least one block." in page.text("#hbudget")
+    ask(page)
+    costs = page.run("[0, 1].map((each) => answers[each].tokens.map((token) => token.selected_tokens))")
+    wanted = [layout.block_size * (percent * blocks // 100) for percent in (20, 40)]
+    assert costs == [[number] * 3 for number in wanted]
+    heights = page.run(
+        "['b0', 'b1'].map((id) => document.getElementById(id).children[0].style.getPropertyValue('--share'))"
+    )
+    assert heights == [f"{round(100 * wanted[0] / wanted[1])}%", "100%"], "a full bar is the larger budget"
+    for wrong in ("0%x", "5 %", "1.5", "0", ""):
+        fill(page, budget=wrong)
+        assert not page.run("document.getElementById('budget').checkValidity()")
+
+
 def test_keys_ask_and_a_limit_is_shown(page: Browser) -> None:
     fill(page, text=DOCUMENT, question=QUESTION, longest="3", trigger="never")
     page.run("document.getElementById('question').focus()")

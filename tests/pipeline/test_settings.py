@@ -68,6 +68,10 @@ points: {mine: {method: utaca, budget: '3', policy: sub.1}}
 decode: {test: [infllm-K1]} => decode: {test: [infllm-K1]}
 points: {utaca-K8-sub2: {method: infllm, budget: '5'}} => points: {utaca-K8-sub2: {policy: ''}}
 methods: {llmlingua2: {force_tokens: ['1', x]}} => methods: {llmlingua2: {force_tokens: [1, x]}}
+points: {mine: {method: infllm, budget: 2.50%}} => points: {mine: {budget: 2.50%}}
+points: {mine: {method: utaca, budget: 5%, policy: set.40}} => points: {mine: {budget: 5%}}
+reader: {use: tiny, budget: 5%} => reader: {budget: 5%}
+reader: {use: tiny, budget: '9'} => reader: {budget: 9}
 points: {mine: {method: utaca, budget: '3', policy: sub.1, trigger: margin.2}} => points: {mine: {trigger: margin.2}}
 """
 
@@ -183,6 +187,24 @@ points: {own: {method: utaca, budget: 3, policy: set.1.prop}} => needs set.N or 
 points: {own: {method: utaca, budget: 3, policy: set.4}} => must be at most the budget
 points: {own: {method: snapkv, drafts: 3}} => points.own.drafts is 3 but only points with block memory use drafts
 points: {own: {method: infllm, budget: 0}} => points.own.budget is 0 but must be at least 1, in blocks
+points: {own: {method: infllm, budget: 0%}} => points.own.budget is '0%' but must be a whole number of at least 0, or
+    a share of the document's blocks above 0% and up to 100%, as 5%.
+points: {own: {method: infllm, budget: 120%}} => points.own.budget is '120%' but must be a whole number of at least 0
+points: {own: {method: infllm, budget: 5 %}} => points.own.budget is '5 %' but must be a whole number of at least 0, or
+points: {own: {method: infllm, budget: 1.5}} => points.own.budget is 1.5 but must be a whole number of at least 0, or
+points: {own: {method: infllm, budget: [5]}} => points.own.budget is [5] but must be a whole number of at least 0, or
+points: {own: {method: infllm, budget: true}} => points.own.budget is True but must be a whole number of at least 0, or
+points: {own: {method: infllm, budget: -1}} => points.own.budget is -1 but must be a whole number of at least 0, or
+points: {own: {method: snapkv, budget: 5%}}
+    => points.own.budget is 5%, a share of blocks, but this point has none; give a number of tokens.
+points: {own: {method: utaca, budget: 5%, policy: sub.8, base: tokenselect}}
+    => points.own.budget is 5%, a share of blocks, but this point has none; give a number of tokens.
+points: {own: {method: infllm, budget: 5%, drafts: 3, draft_budget: 1}}
+    => points.own.draft_budget is 1 but must be below the budget, which is 5% and may be a single block.
+points: {own: {method: utaca, budget: 5%, policy: sub.1, trigger: agreement.1}}
+    => points.own.trigger is agreement.1 but N must be below the budget, which is 5% and may be a single block.
+reader: {use: tiny, budget: 0} => reader.budget is 0 but must be at least 1
+reader: {use: tiny, budget: 101%} => reader.budget is '101%' but must be a whole number of at least 0, or
 points: {own: {method: other, budget: 1}} => points.own.method is 'other' but must be one of infllm, top_p, utaca, adakv
 points: {own: {method: utaca, budget: 3, policy: sub.1, trigger: agreement, seeds: 2}}
     => points.own.seeds is set, but the point has no detector

@@ -1,8 +1,10 @@
 """Python and commands on the pages, run as a reader pastes them: from the top of a page to its end."""
 
+import json
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,20 @@ def test_the_first_command_of_a_newcomer_answers(tmp_path: Path) -> None:
     done = call(tmp_path, "bash", "-ec", first, XDG_CACHE_HOME=str(tmp_path), PYTHONPATH=python_path())
     assert done.returncode == 0, done.stdout
     assert "The university of Emma Thompson is Lund University." in done.stdout
+
+
+def test_a_restarted_server_finds_the_document_on_disk(tiny: Reader, tmp_path: Path) -> None:
+    (tutorial,) = blocks(SERVE, "bash")
+    assert len(tutorial.splitlines()) <= 10
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    done = call(tmp_path, "bash", "-ec", tutorial.replace("8000", port), PYTHONPATH=python_path())
+    assert done.returncode == 0, done.stdout
+    first, second = (json.loads((tmp_path / f"{run}.json").read_text()) for run in ("first", "second"))
+    assert "Lund University" in first["choices"][0]["message"]["content"]
+    assert second["choices"][0]["message"] == first["choices"][0]["message"]
+    read = [answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in (first, second)]
+    assert read == [0, len(tiny.document("The university of Emma Thompson is Lund University."))]
 
 
 def python_path() -> str:

@@ -185,4 +185,9 @@ def test_the_point_looked_at_is_the_detectors_nearest_to_the_papers() -> None:
     config = reference_config(detectors=detectors, **decoding(test=points))
     assert config.main_point.label == "utaca-K48-sub16"
     assert reference_config(**decoding(test=points[3:4])).main_point is None
+    shares = [point("utaca", share, "sub.16") for share in ("9%", "60%")]
+    config = reference_config(detectors=detectors, **decoding(test=[*shares, points[2]]))
+    assert config.main_point.label == "utaca-K96-sub16", "a number goes before a share"
+    config = reference_config(detectors=detectors, **decoding(test=shares))
+    assert config.main_point.label == "utaca-K60pct-sub16"
     assert "replays" in asdict(config.scale)

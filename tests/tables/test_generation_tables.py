@@ -158,6 +158,37 @@ def test_points_of_another_policy_are_another_curve(tmp_path, config, monkeypatc
     ]  # fmt: skip
 
 
+def test_points_whose_budget_is_a_share_are_named_by_it(tmp_path, config, monkeypatch) -> None:
+    shares = [("infllm", "5%", "", -1, 80.0, 0.3), ("infllm", "25%", "", -1, 400.0, 0.5)]
+    ours = [("utaca", "25%", "sub.4", 0, 150.0, 0.5), ("utaca by agreement", "25%", "sub.4", -1, 140.0, 0.9)]
+    control = [("utaca by every.4", "25%", "sub.4", -1, 160.0, 0.4)]
+    answers, scores = made(tmp_path, [*shares, FIXED[1], *ours, *control])
+    rows = pd.concat([pd.read_parquet(path) for path in answers])
+    # What the share means for a document of 100 blocks.
+    assert set(rows[rows["point"] == "infllm-K25pct"]["budget"]) == {25}
+    frame = generation.generation(inputs(answers, scores), config, "test")
+    names = ["K=5%", "K=25%", "K=16", "K_max=25%, Sub.4", "K_max=25%, Sub.4", "K_max=25%, Sub.4 (every 4)"]
+    assert list(frame["setting"]) == names
+    assert list(frame["budget"]) == ["5%", "25%", 16, "25%", "25%", "25%"]
+    # Comparisons find each other by the share, and InfLLM's curve by tokens.
+    by_family = frame.set_index("family")
+    row = by_family.loc["utaca"]
+    assert row["nearest_infllm"] == "K=5%"
+    assert row["no_detector"] == "K_max=25%, Sub.4, every 4"
+    gains = [by_family.loc[family]["gain_pct"] for family in ("utaca", "agreement")]
+    assert row["gap_closed_pct"] == pytest.approx(100 * gains[0] / gains[1])
+    fixed = points(answers, scores)[:3]
+    curve = Curve.of(fixed, statistics.Draws.of(N, config, "test"))
+    assert [point.budget for point in curve.points] == [16, "5%", "25%"]
+    tokens, _ = brute(answers, scores, "infllm-K5pct", range(N))
+    assert curve.tokens[1, 0] == pytest.approx(tokens)
+    drawn = []
+    monkeypatch.setattr(figures.Figure, "savefig", lambda self, *_, **__: drawn.extend(self.axes))
+    monkeypatch.setattr(figures, "atomic_path", nullcontext)
+    figures.curves(frame, tmp_path, config)
+    assert drawn[0].get_legend_handles_labels()[1][0] == "InfLLM K=5%, 16, 25%"
+
+
 def test_seconds_and_memory_are_of_answers_that_were_decoded_by_themselves(tmp_path, config) -> None:
     fixed, adaptive = point("infllm", 8), point("utaca", 32, "sub.16")
     shared = {"decode_seconds": np.nan, "peak_bytes": None}

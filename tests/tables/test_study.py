@@ -39,6 +39,9 @@ def test_the_papers_point_is_studied_else_that_of_the_largest_budget() -> None:
         "the paper's is of its own detector"
     )
     assert studied(point("utaca", 96, "sub.8", seeds=2), point("utaca", 8, "sub.2")) == "utaca-K96-sub8-seed0"
+    shares = [point("utaca", "25%", "sub.16"), point("utaca", "9%", "sub.16")]
+    assert studied(*shares) == "utaca-K25pct-sub16"
+    assert studied(*shares, point("utaca", 8, "sub.2")) == "utaca-K8-sub2", "a number goes before a share"
     assert ENTRIES["human"].holds(CONFIG)
     for others in ([point("infllm", 8)], [point("utaca", 8, "sub.2", "never")]):
         assert not ENTRIES["human"].holds(reference_config(detectors=DETECTORS, **decoding(test=others)))

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import utaca
 from utaca.app import documents
-from utaca.app.cache import opened
 from utaca.app.choices import Choice, choose
 from utaca.app.questions import is_understood, limit
 from utaca.app.streams import tell
@@ -24,6 +23,7 @@ from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import prefill, seconds_to_read
 from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget, share_of
 from utaca.settings.schema import ADAPTIVE, FIXED
 from utaca.trace import Generation, Token
 
@@ -39,14 +39,13 @@ def ask(
     *,
     json_lines: bool,
     page: Path | None,
-    cache: Path | None,
-    cache_size: int,
+    saved: SavedDocuments | None,
 ) -> None:
     """Answer a question about files: write the answer to standard output, and notes about it to standard error.
 
     ``name`` is the reader's name, path or hub id; ``wanted`` has arguments of :func:`utaca.app.choices.choose`. With
     ``json_lines`` the answer is JSON, an object for each token and one of totals. If set, ``page`` gets the trace as
-    HTML, and the folder ``cache`` keeps read documents, ``cache_size`` bytes at most. Raises :class:`UserError`.
+    HTML, and ``saved`` keeps the document. Raises :class:`UserError`.
     """
     from transformers.utils.logging import disable_progress_bar
 
@@ -55,12 +54,11 @@ def ask(
     text = documents.read(files)
     disable_progress_bar()
     reader = utaca.load_reader(name)
-    choice = choose(reader, **wanted)
-    saved = None if cache is None else opened(cache, cache_size)
+    tokens = reader.document(text)
+    choice = choose(reader, reader.settings.memory.layout.blocks(len(tokens)), **wanted)
     for note in (choice.note, _note_on(question, reader)):
         if note:
             tell(note)
-    tokens = reader.document(text)
     budget = choice.options["budget"]
     if saved is None or not saved.holds(reader, tokens, budget):
         tell(f"Reading {len(tokens):,} tokens takes {about(seconds_to_read(reader, tokens, budget))}.")
@@ -109,7 +107,7 @@ def about(seconds: float) -> str:
 
 
 def remembered(
-    reader: Reader, document: str | Tensor, budget: int, saved: SavedDocuments | None
+    reader: Reader, document: str | Tensor, budget: Budget, saved: SavedDocuments | None
 ) -> tuple[BlockMemory, bool]:
     """The memory of a document for answers under a ``budget``, and whether it is one of the ``saved`` documents.
 
@@ -177,7 +175,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
 
     budget = choice.options["budget"]
     is_fixed = choice.policy is None
-    label = f"InfLLM K={budget}" if is_fixed else f"K_max={budget}, {choice.policy}, {choice.trigger}"
+    label = f"InfLLM K={choice.budget}" if is_fixed else f"K_max={choice.budget}, {choice.policy}, {choice.trigger}"
     encoded = encoder(reader.tokenizer)(text)
     answer = {
         "document": names,
@@ -185,6 +183,7 @@ def page_of(names: str, question: str, text: str, reader: Reader, generation: Ge
         "method": FIXED if is_fixed else ADAPTIVE,
         "base": "",
         "budget": budget,
+        "share": share_of(choice.budget),
         "policy": choice.policy or "",
         "trigger": "" if is_fixed else str(choice.trigger),
         "drafts": choice.options["drafts"],

@@ -1,4 +1,4 @@
-"""The folder in which ``utaca ask`` saves the documents that it has read."""
+"""The folder in which ``utaca ask``, ``score`` and ``serve`` keep the documents that they have read."""
 
 import os
 import re
@@ -27,17 +27,24 @@ def bytes_of(size: str) -> int:
     return int(float(match[1]) * _UNITS[match[2].upper()])
 
 
-def opened(folder: Path, size: int) -> SavedDocuments:
-    """Open the folder of saved documents, at most ``size`` bytes of them; it is made if it is missing.
+def opened(cache: str | None, size: str, without: str = "give --no-cache") -> SavedDocuments:
+    """Open the folder ``cache`` of saved documents, by default the user's own, for documents of at most a ``size``.
 
-    Raises :class:`UserError`, naming the option, if the folder cannot be made.
+    The folder is made if it is missing. Raises :class:`UserError` if the size is not understood, or if the folder
+    cannot be made or read; ``without`` says how to do without one. A folder that cannot be written to still gives the
+    documents that it has.
     """
+    room = bytes_of(size)
+    advice = f"name another folder with --cache, or {without}"
+    if cache is not None and not cache.strip():
+        # As a path it would be the working directory.
+        raise UserError(f"--cache is empty; name a folder, or {without}")
+    folder = default_folder() if cache is None else Path(cache)
     try:
         # Other users of the machine must not read a user's documents.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(
-            f"the cache {folder} cannot be made ({error.strerror}); name another folder with --cache, or give "
-            "--no-cache"
-        ) from error
-    return SavedDocuments(folder, size, evict=True, private=True, tell=tell)
+        raise UserError(f"the cache {folder} cannot be made ({error.strerror}); {advice}") from error
+    if not os.access(folder, os.R_OK | os.X_OK):
+        raise UserError(f"the cache {folder} belongs to another user, who lets nobody read it; {advice}")
+    return SavedDocuments(folder, room, evict=True, private=True, tell=tell)

@@ -1,7 +1,8 @@
 """Decoding options as users write them, on the command line and in requests to the server.
 
-A *budget* is a number of blocks: K of a fixed budget, K_max of an adaptive one. A *policy* is written as in the config,
-``sub.8`` or ``set.2``. A *trigger* decides at which tokens the budget is expanded:
+A *budget* is a number of blocks, or a share of the document's (:mod:`utaca.settings.budgets`): K of a fixed budget,
+K_max of an adaptive one. A *policy* is written as in the config, ``sub.8`` or ``set.2``. A *trigger* decides at which
+tokens the budget is expanded:
 
 * the name of a detector that ships for the reader (``data/detectors``), or the path of a detector's file;
 * ``margin``, or ``margin.X``: the token's logit margin is below X logits (by default, the reader's ``margin``);
@@ -25,6 +26,7 @@ from utaca.detection.detector import Detector, load
 from utaca.errors import UserError, whole
 from utaca.readers.files import listed_settings
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget, checked, in_words, resolve
 from utaca.settings.triggers import TriggerSetting
 from utaca.settings.triggers import parse as parse_trigger
 
@@ -33,25 +35,29 @@ PREFERRED = ("needed_chained", "utaca", "needed")
 DRAFTS = 7
 """Default number of tokens to guess together."""
 NEVER = TriggerSetting("never", None)
+ENDLESS = 10**9
+"""Blocks of a document without end: options are also checked before there is a document."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """How an answer is decoded.
 
-    ``options`` are fields of :class:`utaca.decoding.options.Decoding`. ``policy`` is as a user writes it; a fixed
-    budget has none. ``note`` is for the user, about a default that was chosen, or about a detector that was trained
-    under another block memory; empty: no note.
+    ``options`` are fields of :class:`utaca.decoding.options.Decoding`, whose ``budget`` is a number of blocks.
+    ``budget`` and ``policy`` are as a user writes them; a fixed budget has no policy. ``note`` is for the user, about a
+    default that was chosen, or about a detector that was trained under another block memory; empty: no note.
     """
 
     options: Mapping[str, Any]
     trigger: TriggerSetting
+    budget: Budget
     policy: str | None = None
     note: str = ""
 
 
 def choose(
     reader: Reader,
+    blocks: int = ENDLESS,
     *,
     budget: object = None,
     policy: object = None,
@@ -61,12 +67,15 @@ def choose(
 ) -> Choice:
     """Choose the decoding options for an answer of ``reader``; an argument that is None means the reader's default.
 
+    ``blocks`` are those of the document, of which the budget may be a share.
+
     By default a shipped detector expands the budget; a reader without one answers under a fixed budget. The default
     policy is Sub.(K_max / 4), the proportion of the paper's K_max=64 and Sub.16. Raises :class:`UserError`, with a
     sentence that names the option, if a value is invalid.
     """
     settings = reader.settings
-    k_max = _at_least_one("budget", settings.budget if budget is None else budget)
+    written = checked(settings.budget if budget is None else budget)
+    k_max = resolve(written, blocks)
     longest = settings.max_new_tokens if max_new_tokens is None else max_new_tokens
     options: dict[str, Any] = {"budget": k_max, "max_new_tokens": _at_least_one("max_new_tokens", longest)}
     options["drafts"] = DRAFTS if drafts is None else whole("drafts", drafts)
@@ -87,8 +96,8 @@ def choose(
     else:
         setting = NEVER
         note = (
-            f"No detector ships for reader {settings.name}: it answers under a fixed budget of {k_max} blocks; trigger "
-            "margin adapts it without training."
+            f"No detector ships for reader {settings.name}: it answers under a fixed budget of {in_words(written)}; "
+            "trigger margin adapts it without training."
         )
     expansion = triggered(reader, setting, k_max)
     # A trigger that never expands, without a policy, is a fixed budget: it gets neither.
@@ -100,7 +109,7 @@ def choose(
     if isinstance(expansion, Detected):
         path = detectors(reader.identity).get(str(setting)) or Path(str(setting))
         note = f"{note} {_other_memory(reader, expansion.detector, path)}".strip()
-    return Choice(options, setting, policy, note)
+    return Choice(options, setting, written, policy, note)
 
 
 def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
@@ -117,7 +126,7 @@ def detector_of(reader: Reader, name: str | None = None) -> Detector | None:
         raise UserError(
             f"{name} is a trigger without a detector; give the name of a detector that ships, or the path of a detector"
         )
-    return triggered(reader, setting, reader.settings.budget).detector
+    return triggered(reader, setting, ENDLESS).detector
 
 
 def _preferred(reader: Reader) -> str:

@@ -22,7 +22,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -30,6 +30,9 @@ from typer.core import TyperCommand, TyperGroup
 from utaca.app import completion, streams
 from utaca.errors import UserError
 from utaca.stages import STAGES
+
+if TYPE_CHECKING:
+    from utaca.memory.saved import SavedDocuments
 
 TARGETS = {
     "results/tables": "the whole run: tables, figures and the report (the default)",
@@ -129,16 +132,24 @@ def _utaca(
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
+def _budget(text: str | None) -> int | str | None:
+    """The budget that an option gives, None if it is left out; raises :class:`UserError` if it is none."""
+    from utaca.settings.budgets import checked
+    from utaca.settings.validation import as_number
+
+    return None if text is None else checked(as_number(text), "--budget")
+
+
 READER = typer.Option(
     metavar="NAME|PATH|HUB_ID",
     help="The model that answers: a name that 'utaca fetch' lists, a folder, a GGUF file, or a Hugging Face id.",
     autocompletion=completion.readers,
 )
 BUDGET = typer.Option(
-    metavar="BLOCKS",
-    help="Maximum number of 16-token blocks of the document that a token of the answer reads (K_max).  "
-    "[default: set by the reader]",
-    min=1,
+    metavar="BLOCKS|SHARE",
+    help="Maximum number of 16-token blocks of the document that a token of the answer reads (K_max), or a share of "
+    "the document's blocks, such as 5%.  [default: set by the reader]",
+    callback=_budget,
 )
 POLICY = typer.Option(
     metavar="POLICY",
@@ -157,9 +168,13 @@ DRAFTS = typer.Option(
     help="Number of tokens to guess ahead and check in one pass. Guessing changes only the speed; 0 turns it off.",
     min=0,
 )
-CACHE = typer.Option(metavar="DIR", help="Folder of the document cache.  [default: ~/.cache/utaca/documents]")
-CACHE_SIZE = typer.Option(metavar="SIZE", help="Maximum size of the document cache.")
-NO_CACHE = typer.Option("--no-cache", help="Neither read nor write the document cache.")
+Cache = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Folder of the document cache.  [default: ~/.cache/utaca/documents]"),
+]
+CacheSize = Annotated[str, typer.Option(metavar="SIZE", help="Maximum size of the document cache.")]
+NoCache = Annotated[bool, typer.Option("--no-cache", help="Neither read nor write the document cache.")]
+CACHE_SIZE = "8GiB"
 
 
 @app.command(cls=Command)
@@ -177,7 +192,7 @@ def ask(
             metavar="FILE", help="A text, Markdown, HTML or PDF file; - is standard input. Repeat for several files."
         ),
     ],
-    budget: Annotated[int | None, BUDGET] = None,
+    budget: Annotated[str | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
@@ -191,9 +206,9 @@ def ask(
     save: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also save an HTML page that shows the answer token by token.")
     ] = None,
-    cache: Annotated[str | None, CACHE] = None,
-    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
-    no_cache: Annotated[bool, NO_CACHE] = False,
+    cache: Cache = None,
+    cache_size: CacheSize = CACHE_SIZE,
+    no_cache: NoCache = False,
 ) -> None:
     """Ask a question about one or more documents."""
     from utaca.app import ask as asking
@@ -208,19 +223,15 @@ def ask(
         "max_new_tokens": max_new_tokens,
         "drafts": drafts,
     }
-    kept = _kept(cache, cache_size, no_cache)
-    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, **kept)
+    saved = _saved(cache, cache_size, no_cache)
+    asking.ask(reader, [*document, *files], question, choice, json_lines=json, page=save, saved=saved)
 
 
-def _kept(cache: str | None, size: str, no_cache: bool) -> dict[str, Any]:
-    """Settings of the document cache: ``cache``, its folder or None, and ``cache_size``, its maximum size in bytes."""
-    from utaca.app.cache import bytes_of, default_folder
+def _saved(cache: str | None, size: str, no_cache: bool) -> "SavedDocuments | None":
+    """The documents that the options of the cache mean, None if it is not used."""
+    from utaca.app.cache import opened
 
-    if cache is not None and not cache.strip():
-        # As a path it would be the working directory.
-        raise UserError("--cache is empty; name a folder, or give --no-cache")
-    folder = Path(cache) if cache else default_folder()
-    return {"cache": None if no_cache else folder, "cache_size": bytes_of(size)}
+    return None if no_cache else opened(cache, size)
 
 
 @app.command(cls=Command)
@@ -244,7 +255,13 @@ def score(
         Path | None, typer.Option(metavar="FILE", help="With --csv: the file to write.  [default: standard output]")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Number of blocks that each token reads.  [default: set by the reader]", min=1)
+        str | None,
+        typer.Option(
+            metavar="BLOCKS|SHARE",
+            help="Number of blocks that each token reads, or a share of the document's blocks, such as 5%.  "
+            "[default: set by the reader]",
+            callback=_budget,
+        ),
     ] = None,
     detector: Annotated[
         str | None,
@@ -255,14 +272,14 @@ def score(
     json: Annotated[
         bool, typer.Option("--json", help="Write JSON: one line for each token, and a last line for the whole answer.")
     ] = False,
-    cache: Annotated[str | None, CACHE] = None,
-    cache_size: Annotated[str, CACHE_SIZE] = "8GiB",
-    no_cache: Annotated[bool, NO_CACHE] = False,
+    cache: Cache = None,
+    cache_size: CacheSize = CACHE_SIZE,
+    no_cache: NoCache = False,
 ) -> None:
     """Mark the doubtful tokens of an existing answer."""
     from utaca.app import score as scoring
 
-    wanted = scoring.Wanted(reader, budget, detector, json, **_kept(cache, cache_size, no_cache))
+    wanted = scoring.Wanted(reader, budget, detector, json, _saved(cache, cache_size, no_cache))
     words = words or []
     if csv is not None:
         if words or document:
@@ -290,10 +307,15 @@ def serve(
             metavar="SIZE", help="Maximum memory for documents after reading.  [default: half of the free memory]"
         ),
     ] = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Folder that keeps documents for the next start.  [default: none]"),
+    ] = None,
+    cache_size: CacheSize = CACHE_SIZE,
     parallel: Annotated[
         int, typer.Option(metavar="NUMBER", help="Maximum number of answers at the same time.", min=1)
     ] = 16,
-    budget: Annotated[int | None, BUDGET] = None,
+    budget: Annotated[str | None, BUDGET] = None,
     policy: Annotated[str | None, POLICY] = None,
     trigger: Annotated[str | None, TRIGGER] = None,
     drafts: Annotated[int, DRAFTS] = 7,
@@ -310,7 +332,7 @@ def serve(
 
     If the environment variable UTACA_API_KEY is set, clients must send its value as their API key.
     """
-    from utaca.app.cache import bytes_of
+    from utaca.app.cache import bytes_of, opened
 
     try:
         from utaca.app.serving import server
@@ -321,6 +343,7 @@ def serve(
     from utaca.listening import bound
 
     room = None if memory is None else bytes_of(memory)
+    saved = None if cache is None else opened(cache, cache_size, "leave it out")
     key = os.environ.get("UTACA_API_KEY")
     if key == "":
         raise UserError("UTACA_API_KEY is set but empty; unset it to serve without a key, or set it to a key")
@@ -335,7 +358,7 @@ def serve(
         "max_new_tokens": max_new_tokens,
         "drafts": drafts,
     }
-    settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, key or "", **choice)
+    settings = ServerSettings(name or loaded.settings.name, host, port, room, parallel, saved, key or "", **choice)
     server.serve(loaded, settings, sockets)
 
 

@@ -14,14 +14,15 @@ from typing import Any, TextIO
 import utaca
 from utaca.app import documents
 from utaca.app.ask import colours, printable, remembered
-from utaca.app.cache import opened
 from utaca.app.choices import detector_of
 from utaca.app.streams import tell
 from utaca.decoding.score import AnswerScores
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.memory.block_memory import BlockMemory
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget
 
 COLUMNS = ("document", "question", "answer")
 """Columns of the rows to score."""
@@ -35,16 +36,15 @@ _PATH = re.compile(r"\S+\.\w{1,5}")
 class Wanted:
     """What a user asks for: the ``reader``'s name, path or hub id, the ``budget`` and the ``detector``.
 
-    Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. Documents that were
-    read are kept in the folder ``cache``, at most ``cache_size`` bytes; None: they are not kept.
+    Budget and detector are the reader's if they are None. With ``json_lines`` the scores are JSON. ``saved`` keeps the
+    documents that were read; None: they are not kept.
     """
 
     reader: str
-    budget: int | None
+    budget: Budget | None
     detector: str | None
     json_lines: bool
-    cache: Path | None
-    cache_size: int
+    saved: SavedDocuments | None
 
 
 class _Scorer:
@@ -56,8 +56,7 @@ class _Scorer:
         disable_progress_bar()
         self.wanted = wanted
         self.reader: Reader = utaca.load_reader(wanted.reader)
-        self.saved = None if wanted.cache is None else opened(wanted.cache, wanted.cache_size)
-        self.budget: int = wanted.budget or self.reader.settings.budget
+        self.budget: Budget = wanted.budget or self.reader.settings.budget
         self.detector: Detector | None = detector_of(self.reader, wanted.detector)
         if self.detector is None:
             tell(
@@ -67,7 +66,7 @@ class _Scorer:
 
     def read(self, text: str) -> BlockMemory:
         """Read a document's text, or take it from the cache."""
-        return remembered(self.reader, text, self.budget, self.saved)[0]
+        return remembered(self.reader, text, self.budget, self.wanted.saved)[0]
 
     def scored(self, memory: BlockMemory, question: str, answer: str) -> AnswerScores:
         """The scores of an answer."""
@@ -82,7 +81,7 @@ def score(wanted: Wanted, files: Sequence[str], question: str, answer: str) -> N
     scorer = _Scorer(wanted)
     scores = scorer.scored(scorer.read(text), question, answer)
     if wanted.json_lines:
-        _show_json(scores, scorer.budget)
+        _show_json(scores)
         return
     print(_marked(scores, colours(sys.stdout)), flush=True)
     tell(_in_words(scores))
@@ -108,7 +107,7 @@ def score_rows(wanted: Wanted, path: Path, out: Path | None) -> None:
                 scores[number] = scorer.scored(memory, row["question"], row["answer"])
     if wanted.json_lines:
         for number in range(len(rows)):
-            _show_json(scores[number], scorer.budget, row=number + 1)
+            _show_json(scores[number], row=number + 1)
         return
     with _written(out) as file:
         writer = csv.DictWriter(file, [*COLUMNS, *TOTALS], lineterminator="\n", extrasaction="ignore")
@@ -192,7 +191,7 @@ def _totals(scores: AnswerScores) -> dict[str, Any]:
     }
 
 
-def _show_json(scores: AnswerScores, budget: int, **more: Any) -> None:
+def _show_json(scores: AnswerScores, **more: Any) -> None:
     """Write the scores to standard output as lines of JSON: an object for each token, and one of totals."""
     for token, entropy, doubted in zip(scores.tokens, scores.entropies, scores.doubted, strict=True):
         shown = {
@@ -207,7 +206,7 @@ def _show_json(scores: AnswerScores, budget: int, **more: Any) -> None:
             "doubted": doubted,
         }
         print(json.dumps(shown))
-    totals = {"type": "score", **more, "text": scores.text, "budget": budget, "passes": scores.passes}
+    totals = {"type": "score", **more, "text": scores.text, "budget": scores.budget, "passes": scores.passes}
     print(json.dumps(totals | _totals(scores)), flush=True)
 
 

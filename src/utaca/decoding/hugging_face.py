@@ -28,6 +28,7 @@ from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import begun, prefill
 from utaca.readers.load import Reader, borrowed
 from utaca.readers.turns import in_turn
+from utaca.settings.budgets import Budget, checked
 from utaca.settings.schema import MemorySettings
 from utaca.trace import Generation, Token
 
@@ -119,7 +120,7 @@ class CustomGenerate:
             self._weights = weights
         return self._reader
 
-    def _read(self, reader: Reader, tokens: Tensor, budget: int) -> BlockMemory:
+    def _read(self, reader: Reader, tokens: Tensor, budget: Budget) -> BlockMemory:
         """The document of ``tokens`` [N], read now unless it is kept; the one that was not used for longest leaves."""
         key = tokens.cpu().numpy().tobytes()
         memory = self._documents.pop(key, None)
@@ -133,7 +134,7 @@ class CustomGenerate:
 
 def custom_generate(
     *,
-    budget: int | None = None,
+    budget: Budget | None = None,
     policy: Policy | None = None,
     trigger: Trigger | None = None,
     drafts: int = 0,
@@ -162,7 +163,7 @@ def custom_generate(
         raise UserError(f"documents must be at least 1, not {documents}")
     options = {"policy": policy, "trigger": trigger, "drafts": drafts}
     if budget is not None:
-        options["budget"] = whole("budget", budget)
+        options["budget"] = checked(budget)
     # Checks what is wrong with any prompt.
     _document_end(max(2, document_tokens or 0, question_tokens or 0) + 1, document_tokens, question_tokens)
     return CustomGenerate(options, memory, document_tokens, question_tokens, documents)

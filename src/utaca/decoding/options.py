@@ -14,6 +14,7 @@ from utaca.decoding.triggers import Trigger
 from utaca.errors import UserError, whole
 from utaca.readers.attention import Step
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget, resolve
 
 
 class State(Protocol):
@@ -41,12 +42,15 @@ class Reading(Protocol):
 
     ``tokens`` [N] are the document's. ``chains``: steps that follow each other can share a pass.
     ``adjustable``: the budget may change from step to step, so that a trigger can expand it. ``block_size`` is 1 if
-    budgets count tokens. ``budget`` is the budget of decodings that name none; None: each decoding must name one.
+    budgets count tokens. ``blocks`` is what a share of the document is a share of: the document's whole blocks, or its
+    tokens if budgets count these. ``budget`` is the budget of decodings that name none; None: each decoding must name
+    one.
     """
 
     reader: Reader
     tokens: Tensor
     block_size: int
+    blocks: int
     chains: bool
     adjustable: bool
     budget: int | None
@@ -114,7 +118,9 @@ class Decoding:
       closing. The question is read in chunks under the ``question_budget`` of the reader's memory (-1: the answer's
       budget); if that and the ``prefill_budget`` are 0, only the question's last token retrieves blocks.
     * ``budget``: number of blocks that every step retrieves (InfLLM), or one budget per step, the last one for all
-      further steps; with a policy, K_max. Methods without blocks count tokens, and have a default.
+      further steps; with a policy, K_max. Methods without blocks count tokens, and have a default. A text such as "5%"
+      is a share of the document's blocks (:mod:`utaca.settings.budgets`), as it may be for ``expanded`` and
+      ``draft_budget``; the field then holds the number that the share means for this document.
     * ``policy`` and ``trigger``: UT-ACA (paper, algorithm 1). The first token is decoded under K_max. If the trigger
       expands a token that was decoded below K_max, the token is rolled back, decoded again under the budget that the
       policy expands to (K_max unless it says otherwise), and accepted; the next token starts from this budget. After
@@ -140,16 +146,16 @@ class Decoding:
 
     reading: Reading
     question: str | tuple[int, ...]
-    budget: int | Sequence[int] | None = None
+    budget: Budget | Sequence[int] | None = None
     policy: Policy | None = None
     trigger: Trigger | None = None
     max_new_tokens: int = 64
     sampling: Choosing | None = None
-    expanded: int = 0
+    expanded: Budget = 0
     measured: bool | Sequence[str] = False
     prefix: str = ""
     drafts: int = 0
-    draft_budget: int = 0
+    draft_budget: Budget = 0
     most_sentences: int = 0
 
     def __post_init__(self) -> None:
@@ -164,6 +170,9 @@ class Decoding:
         ):
             if not isinstance(getattr(self, name), kind):
                 raise UserError(f"{name} must be {example}, not {getattr(self, name)!r}")
+        for name in ("budget", "expanded", "draft_budget"):
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, resolve(getattr(self, name), self.reading.blocks, name))
         for name in ("max_new_tokens", "most_sentences", "expanded", "drafts", "draft_budget"):
             whole(name, getattr(self, name))
         if self.budget is None and self.reading.budget is None:
@@ -208,6 +217,6 @@ class Decoding:
     def budgets(self) -> list[int]:
         """The budget of each step; the last one serves all further steps. A single budget serves all steps."""
         budget = self.reading.budget if self.budget is None else self.budget
-        if (isinstance(budget, Sequence) and not isinstance(budget, str | bytes)) or getattr(budget, "ndim", 0):
+        if (isinstance(budget, Sequence) and not isinstance(budget, bytes)) or getattr(budget, "ndim", 0):
             return [whole("budget", each) for each in budget]
         return [whole("budget", budget)]

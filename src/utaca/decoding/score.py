@@ -19,6 +19,7 @@ from utaca.decoding.triggers import Agreement, Detected, Trigger
 from utaca.detection.detector import Detector
 from utaca.errors import UserError, whole
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget, resolve
 from utaca.trace import Token
 
 ROWS = 8
@@ -31,13 +32,14 @@ class AnswerScores:
 
     ``entropies`` are those of the distributions over the next token, in nats. ``doubted`` says which tokens
     the detector distrusts or, without a detector, which have a margin below the reader's ``margin``. ``passes`` counts
-    the passes of the model.
+    the passes of the model. ``budget`` is K, or K_max with a policy.
     """
 
     tokens: list[Token]
     entropies: list[float]
     doubted: list[bool]
     passes: int
+    budget: int
 
     @property
     def text(self) -> str:
@@ -70,7 +72,7 @@ def score(
     question: str | tuple[int, ...],
     answer: str | Sequence[int] | Tensor,
     *,
-    budget: int | None = None,
+    budget: Budget | None = None,
     detector: Detector | None = None,
     policy: Policy | None = None,
     trigger: Trigger | None = None,
@@ -107,7 +109,7 @@ def score(
     if detector is not None:
         # This policy keeps to its budget, and the trigger is asked below it only: the budget is fixed.
         trigger = Detected(detector)
-        policy = policy or Set(reading.budget if budget is None else whole("budget", budget))
+        policy = policy or Set(reading.budget if budget is None else resolve(budget, reading.blocks))
     given = Given(tokens)
     decoding = Decoding(
         reading,
@@ -127,7 +129,7 @@ def score(
     else:
         doubted = [token.margin < reader.settings.margin for token in trace]
     entropies = [given.note(number, token).item() for number, token in enumerate(trace)]
-    return AnswerScores(trace, entropies, doubted, generation.passes)
+    return AnswerScores(trace, entropies, doubted, generation.passes, decoding.budgets[0])
 
 
 def _tokens(reader: Reader, question: str | tuple[int, ...], answer: str | Sequence[int] | Tensor) -> list[int]:

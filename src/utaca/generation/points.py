@@ -24,6 +24,7 @@ from utaca.records import SCHEMAS, Origin
 from utaca.records.journal import Journal, fingerprint
 from utaca.records.progress import progress
 from utaca.settings import schema
+from utaca.settings.budgets import resolve, share_of
 from utaca.settings.checks import build, digest
 from utaca.settings.schema import NOT_RUN, OperatingPoint
 from utaca.trace import Generation, NotFiniteError, Token
@@ -247,7 +248,8 @@ class _Journaled:
         # The column has a list of structs: the first step flattens the list, the second the structs into columns.
         trace = pa.table(row["trace"].combine_chunks().flatten().flatten(), SCHEMAS["traces"])
         point = setup.point
-        names: dict[str, str | int] = {"split": self.split, "point": point.label, "budget": point.budget}
+        budget = self._budget(point, row["n_context"][0].as_py())
+        names: dict[str, str | int] = {"split": self.split, "point": point.label, **budget}
         if setup.detector:
             names |= {"detector": setup.detector.variant, "seed": setup.detector.seed}
         return _with_columns(row.drop_columns("trace"), **names), _with_columns(trace, point=point.label)
@@ -279,6 +281,11 @@ class _Journaled:
         """Answers to the question, each with its point, as rows of a journal."""
         return pa.Table.from_pylist([self._fields(answer, point) for answer, point in answers], _JOURNALED)
 
+    def _budget(self, point: OperatingPoint, n_context: int) -> dict[str, Any]:
+        """The columns of a point's budget for the document, of which ``n_context`` tokens were read."""
+        blocks = self.answers.reader.settings.memory.layout.blocks(n_context)
+        return {"budget": resolve(point.budget, blocks), "share": share_of(point.budget)}
+
     def _fields(self, answer: Answer, point: OperatingPoint) -> dict[str, Any]:
         """The fields of a journal's row; those that name the point, the split and the detector stay empty."""
         generation = answer.generation
@@ -287,7 +294,7 @@ class _Journaled:
             "question": self.asked.question,
             "method": point.method,
             "base": point.base,
-            "budget": point.budget,
+            **self._budget(point, answer.n_context),
             "policy": point.policy,
             "trigger": _trigger_of(point),
             "detector": "",

@@ -47,6 +47,11 @@ class Document:
     def block_size(self) -> int:
         return self.layout.block_size
 
+    @property
+    def blocks(self) -> int:
+        """Number of the document's whole blocks, far or not: a budget may be a share of them."""
+        return self.layout.blocks(len(self))
+
     def fill(self, layer: int, tokens: Tensor, representatives: Tensor, attention_mass: Tensor) -> None:
         """Fill an empty layer with its first n ``tokens`` [2, G, n, D] and with the results of reading these tokens."""
         store = self.stores[layer]

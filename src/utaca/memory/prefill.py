@@ -27,6 +27,7 @@ from utaca.readers.load import Reader
 from utaca.readers.room import check_blocks
 from utaca.readers.turns import in_turn
 from utaca.records.progress import progress
+from utaca.settings.budgets import Budget, resolve
 from utaca.settings.schema import OWN, TOKENS, MemorySettings
 from utaca.sizes import chunks
 
@@ -38,7 +39,7 @@ def prefill(
     document: str | Tensor,
     *,
     clipped: bool = True,
-    budget: int | None = None,
+    budget: Budget | None = None,
     description: str = "",
 ) -> BlockMemory:
     """Read a document once into a sealed block memory, which serves any number of questions, budgets and policies.
@@ -65,7 +66,7 @@ _PROBE = 64
 
 @in_turn
 @torch.inference_mode()
-def seconds_to_read(reader: Reader, tokens: Tensor, budget: int | None = None) -> float:
+def seconds_to_read(reader: Reader, tokens: Tensor, budget: Budget | None = None) -> float:
     """Estimate the seconds that :func:`prefill` takes for a document's ``tokens`` [N], by reading the first of them.
 
     They are read twice: the first pass of a process is slow, as weights come into memory. The estimate is too high for
@@ -131,15 +132,15 @@ def resumed(old: BlockMemory, tokens: Tensor, start: int, mass: Sequence[Tensor]
 
 
 @torch.inference_mode()
-def begun(reader: Reader, tokens: Tensor, clipped: bool = True, budget: int | None = None) -> BlockMemory:
+def begun(reader: Reader, tokens: Tensor, clipped: bool = True, budget: Budget | None = None) -> BlockMemory:
     """A memory for a document's ``tokens`` [N], none of them read yet; raises :class:`UserError` if they do not fit.
 
     ``budget`` is the budget of the answers (:func:`memory_settings`). Chunks of a memory that is not ``clipped`` see
     all blocks, whatever their budget.
     """
-    m = memory_settings(reader, budget if clipped else 0)
-    layout = m.layout
     length = len(tokens)
+    m = memory_settings(reader, budget if clipped else 0, length)
+    layout = m.layout
     check_blocks(reader, m, length, chunks(m, clipped))
     layers, _, heads, width = reader.shape
     like = torch.empty(0, dtype=reader.dtype, device=reader.device)
@@ -153,8 +154,8 @@ def begun(reader: Reader, tokens: Tensor, clipped: bool = True, budget: int | No
     return memory
 
 
-def memory_settings(reader: Reader, budget: int | None) -> MemorySettings:
-    """The settings of block memory that a document is read with, for answers under a ``budget`` in blocks.
+def memory_settings(reader: Reader, budget: Budget | None, length: int) -> MemorySettings:
+    """The settings of block memory that a document of ``length`` tokens is read with, for answers under a ``budget``.
 
     They are a copy of the reader's. The budget counts if the reader's ``prefill_budget`` is -1
     (:data:`utaca.settings.schema.OWN`), and takes its place. Raises :class:`UserError` if it is needed but None.
@@ -167,7 +168,7 @@ def memory_settings(reader: Reader, budget: int | None) -> MemorySettings:
                 "budget, for example utaca.prefill(reader, document, budget=8), or set reader.memory.prefill_budget "
                 "to a number of blocks"
             )
-        m.prefill_budget = budget
+        m.prefill_budget = resolve(budget, m.layout.blocks(length))
     return m
 
 

@@ -10,6 +10,7 @@ from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, prefill
 from utaca.methods.bases.method import Method
 from utaca.readers.load import Reader
+from utaca.settings.budgets import Budget, resolve
 from utaca.settings.schema import OWN
 
 BLOCKS = "blocks"
@@ -30,9 +31,9 @@ def shared_reading(method: Method, reader: Reader) -> Hashable:
 class InfLLM(Method):
     """Block memory under one budget for all tokens; :mod:`utaca.memory` forms the blocks and retrieves them.
 
-    Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks. Block size, window and all else are
-    settings of the reader (``reader.memory``). ``drafts`` and ``draft_budget`` are as in
-    :class:`utaca.decoding.options.Decoding`.
+    Xiao et al., arXiv 2402.04617; thunlp/InfLLM, MIT. ``budget`` counts blocks, or is a share of the document's, as
+    "5%". Block size, window and all else are settings of the reader (``reader.memory``). ``drafts`` and
+    ``draft_budget`` are as in :class:`utaca.decoding.options.Decoding`.
     """
 
     name: ClassVar[str] = "infllm"
@@ -40,9 +41,12 @@ class InfLLM(Method):
     positions: ClassVar[str] = "clipped"
     adjustable: ClassVar[bool] = True
 
-    budget: int = 32
+    budget: Budget = 32
     drafts: int = 0
     draft_budget: int = 0
+
+    def __post_init__(self) -> None:
+        self.require(resolve(self.budget, 0) >= 1, "budget must be at least 1")
 
     @property
     def reading(self) -> Hashable:

@@ -7,7 +7,8 @@ from utaca.decoding import policies, triggers
 from utaca.detection.detector import Detector
 from utaca.errors import UserError
 from utaca.methods.bases.method import Method
-from utaca.methods.infllm import InfLLM
+from utaca.methods.infllm import BLOCKS, InfLLM
+from utaca.settings.budgets import Budget
 from utaca.settings.triggers import TriggerSetting, TriggerText
 
 
@@ -23,7 +24,7 @@ class Adaptive:
 
     name: ClassVar[str] = "utaca"
 
-    budget: int = 64
+    budget: Budget = 64
     policy: str = "sub.16"
     trigger: TriggerText = TriggerSetting()
     base: Method = InfLLM()
@@ -36,6 +37,8 @@ class Adaptive:
                 f"method {self.base.name} cannot change its budget from step to step, so UT-ACA cannot use it; choose "
                 "another base"
             )
+        if isinstance(self.budget, str) and self.base.reading != BLOCKS:
+            raise UserError(f"method {self.base.name} has no blocks, so its budget is no share of them; give tokens")
         # The base method checks its settings under K_max, the largest budget of a step.
         object.__setattr__(self, "base", replace(self.base, budget=self.budget))
 

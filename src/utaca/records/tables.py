@@ -36,10 +36,11 @@ class Origin:
 
 
 @contextmanager
-def atomic_path(path: str | Path) -> Iterator[Path]:
+def atomic_path(path: str | Path, mode: int = 0o644) -> Iterator[Path]:
     """Yield the path of a scratch file in the folder of ``path``, for the block to write.
 
-    The file replaces ``path`` if the block succeeds; else it is removed.
+    The file replaces ``path``, with the permissions ``mode``, if the block succeeds; else it is removed. Until then
+    only this user may read it.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +49,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     try:
         yield Path(scratch)
         # After the block, because a library may have replaced the scratch file by another one.
-        os.chmod(scratch, 0o644)
+        os.chmod(scratch, mode)
         os.replace(scratch, path)
     finally:
         Path(scratch).unlink(missing_ok=True)

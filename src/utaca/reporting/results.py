@@ -20,6 +20,7 @@ from utaca.reporting.measures import CAS, MTOKENS, ROLLBACKS, Measure
 from utaca.reporting.registry import Files, data
 from utaca.reporting.statistics import Draws, Resampled
 from utaca.settings import schema
+from utaca.settings.budgets import Budget, in_order
 from utaca.settings.schema import BLOCK_METHODS, NO_DETECTOR, NOT_RUN
 from utaca.settings.triggers import TriggerSetting, parse
 
@@ -41,13 +42,17 @@ _TOTALS = (
 """Columns of schema "answers" that are figures of the whole answer."""
 
 
+PointKey = tuple[str, Budget, str]
+"""Decoder, budget and policy of a point; the paper's figures are found under such keys."""
+
+
 class Identity(NamedTuple):
     """What distinguishes operating points; results that differ only in the detector's seed have the same identity.
 
     The fields are as in :class:`PointResult`.
     """
 
-    key: paper.PointKey
+    key: PointKey
     trigger: TriggerSetting | None
     detector: str
     drafts: int
@@ -58,16 +63,16 @@ class Identity(NamedTuple):
 class PointResult:
     """An operating point and its results: for each document, sums over the answer's tokens or attributes.
 
-    ``method``, ``base``, ``budget``, ``policy``, ``drafts`` and ``draft_budget`` are as in the config. ``trigger`` is
-    what expands the budget, None if the budget is fixed; ``detector`` is the variant of a trigger of kind detector,
-    else "". ``seeds`` are the detector's seeds, () without a detector. ``documents`` are the ids of the documents,
-    sorted. Each array in ``sums`` [seeds x documents] has all documents of the first seed, then all of the next.
-    ``not_run`` is the reason why the point was not run, or "".
+    ``method``, ``base``, ``budget``, ``policy``, ``drafts`` and ``draft_budget`` are as in the config; a budget may be
+    a share of the document's blocks. ``trigger`` is what expands the budget, None if the budget is fixed; ``detector``
+    is the variant of a trigger of kind detector, else "". ``seeds`` are the detector's seeds, () without a detector.
+    ``documents`` are the ids of the documents, sorted. Each array in ``sums`` [seeds x documents] has all documents of
+    the first seed, then all of the next. ``not_run`` is the reason why the point was not run, or "".
     """
 
     method: str
     base: str
-    budget: int
+    budget: Budget
     policy: str
     trigger: TriggerSetting | None
     detector: str
@@ -89,8 +94,8 @@ class PointResult:
         return f"{self.family}-{self.base}" if self.base else self.family
 
     @property
-    def key(self) -> paper.PointKey:
-        """Decoder, budget and policy: the key under which the paper's figures are found."""
+    def key(self) -> PointKey:
+        """See :data:`PointKey`."""
         return self.decoder, self.budget, self.policy
 
     @property
@@ -271,7 +276,7 @@ def of_answer(answer: Mapping[str, Any], **results: Any) -> PointResult:
     return PointResult(
         answer["method"],
         answer["base"],
-        int(answer["budget"]),
+        answer["share"] or int(answer["budget"]),
         answer["policy"],
         trigger,
         answer["detector"] or "",
@@ -437,7 +442,7 @@ class Curve:
         """Make the curve through those ``points`` of InfLLM that generated a token; None if there are none."""
         of_infllm = [point for point in points if point.decoder == schema.FIXED]
         fixed = [point for point in of_infllm if point.sums["n_generated"].any()]
-        fixed.sort(key=lambda point: point.budget)
+        fixed.sort(key=lambda point: in_order(point.budget))
         if not fixed:
             return None
         return cls(fixed, _stacked(fixed, MTOKENS, draws), _stacked(fixed, CAS, draws), draws)

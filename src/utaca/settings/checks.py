@@ -19,6 +19,7 @@ from utaca.biographies.lengths import mode, share_outside
 from utaca.errors import UserError
 from utaca.readers.questions import wordings
 from utaca.settings import schema
+from utaca.settings.budgets import resolve
 from utaca.settings.triggers import KINDS, as_written
 from utaca.settings.validation import build, refuse, unknown_key
 
@@ -466,6 +467,12 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
         known = ", ".join([*schema.IN_BLOCKS, *schema.CONTEXT_METHODS])
         yield f"{path}.method is {point.method!r} but must be one of {known}."
         return
+    is_share = isinstance(point.budget, str)
+    if is_share and not point.in_blocks:
+        yield f"{path}.budget is {point.budget}, a share of blocks, but this point has none; give a number of tokens."
+        return
+    fewest = resolve(point.budget, 0)
+    named = f"{point.budget} and may be a single block" if is_share else str(point.budget)
     for key in ("base", "policy", "trigger"):
         text = str(getattr(point, key))
         if text and not point.adaptive and (key, point.method) != ("policy", schema.TOP_P):
@@ -479,8 +486,8 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
             f"{path}.draft_budget is {point.draft_budget} but only points of method infllm with drafts use it; remove "
             "it."
         )
-    elif point.draft_budget >= max(point.budget, 1):
-        yield f"{path}.draft_budget is {point.draft_budget} but must be below the budget, which is {point.budget}."
+    elif point.draft_budget >= max(fewest, 1):
+        yield f"{path}.draft_budget is {point.draft_budget} but must be below the budget, which is {named}."
     if point.seeds != 1 and not point.detected:
         yield f"{path}.seeds is set, but the point has no detector; remove it."
     if point.seeds > config.scale.detector_seeds:
@@ -489,11 +496,11 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
             f"{config.scale.detector_seeds}."
         )
     trigger = point.trigger
-    if trigger.kind == "agreement" and trigger.value is not None and trigger.value >= max(point.budget, 1):
-        yield f"{path}.trigger is {trigger} but N must be below the budget, which is {point.budget}."
+    if trigger.kind == "agreement" and trigger.value is not None and trigger.value >= max(fewest, 1):
+        yield f"{path}.trigger is {trigger} but N must be below the budget, which is {named}."
     if trigger.kind == "margin" and trigger.value is None:
         yield f"{path}.trigger is margin but needs a threshold in logits, such as margin.2.5."
-    if (point.in_blocks or point.adaptive) and point.budget < 1:
+    if (point.in_blocks or point.adaptive) and fewest < 1:
         yield f"{path}.budget is {point.budget} but must be at least 1, in {'tokens' if point.base else 'blocks'}."
     elif point.method == schema.TOP_P and re.fullmatch(schema.TOP_P_POLICY, point.policy) is None:
         yield f"{path}.policy is {point.policy!r} but method top_p needs top_p.X with X below 1, such as top_p.0.9."
@@ -502,5 +509,5 @@ def _point_faults(point: schema.PointSettings, path: str, config: schema.Config)
         needed = "an adaptive budget needs set.N or sub.N with N at least 1, such as sub.16"
         if policy is None:
             yield f"{path}.policy is {point.policy!r} but {needed}."
-        elif policy[1] == "set" and int(policy[2]) > point.budget:
+        elif policy[1] == "set" and not is_share and int(policy[2]) > point.budget:
             yield f"{path}.policy is {point.policy} but N must be at most the budget, which is {point.budget}."

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from utaca.layout import Layout
+from utaca.settings.budgets import Budget, in_order
 from utaca.settings.triggers import TriggerText
 from utaca.settings.validation import Distinct, Number, Plain, Whole, as_number, keys, must
 
@@ -384,8 +386,10 @@ class ReaderSettings:
     max_new_tokens: Whole = setting(64, minimum=1)
     """Longest answer about one attribute, in tokens."""
 
-    budget: Whole = setting(32, minimum=1, transport=True)
-    """Default K_max, in blocks, of `utaca ask`, `utaca serve` and calls from Python."""
+    budget: Annotated[Budget, must("be at least 1", lambda budget: budget != 0)] = setting(32, transport=True)
+    """Default K_max of `utaca ask`, `utaca serve` and calls from Python, in blocks or as a share of the document's
+    blocks, such as `5%`.
+    """
 
     margin: Number = setting(1.0, minimum=0.0, transport=True)
     """Default threshold of the trigger `margin`, in logits, for `utaca ask`, `utaca serve` and calls from Python."""
@@ -609,8 +613,9 @@ class PointSettings:
     `docs/methods.md` has the other methods.
     """
 
-    budget: Whole = setting(0, minimum=0)
-    """K of a fixed budget, or K_max of an adaptive one, in blocks.
+    budget: Budget = setting(0)
+    """K of a fixed budget, or K_max of an adaptive one, in blocks. `5%` means 5 % of each document's blocks, rounded
+    down, but at least one block.
 
     For other methods, it is the number of tokens. 0 then means as many as the method's settings give.
     """
@@ -936,12 +941,17 @@ class Config:
         """The point whose single decisions are studied; None if there is none.
 
         Among the test split's points with the config's detector under seed 0, it is the one whose K_max is nearest to
-        64, the K_max of most of the paper's analyses.
+        64, the K_max of most of the paper's analyses. Points whose K_max is a share come last.
         """
         points = [self.operating[label] for label in self.tried(TEST)]
         # A trigger that names no detector means the config's.
         usual = [point for point in points if point.detector in ("", self.detector) and point.seed == 0]
-        return min(usual, key=lambda point: abs(point.budget - 64), default=None)
+
+        def distance(point: OperatingPoint) -> tuple[bool, Fraction]:
+            is_share, number = in_order(point.budget)
+            return is_share, abs(number - 64)
+
+        return min(usual, key=distance, default=None)
 
     @property
     def timed(self) -> list[OperatingPoint]:

@@ -1,15 +1,19 @@
 """Keep documents that were read in main or GPU memory, and let a new prompt continue from one of them.
 
-A memory of the same tokens is used as it is. Otherwise the memory with the longest common prefix is copied, up to the
-last pass that ended within the prefix and at a whole number of prefill chunks; only the tokens after the copy are read.
-The result equals a memory that is read from the beginning, up to rounding (:func:`utaca.memory.prefill.resumed`). Keys
-and values of questions and answers are not reused, because they are computed under other budgets. A document whose
-tokens are scored continues only from a document whose tokens are scored too.
+A memory of the same tokens is used as it is; it may come from a file (:mod:`utaca.memory.saved`). Otherwise the memory
+with the longest common prefix is copied, up to the last pass that ended within the prefix and at a whole number of
+prefill chunks; only the tokens after the copy are read. The result equals a memory that is read from the beginning, up
+to rounding (:func:`utaca.memory.prefill.resumed`). Keys and values of questions and answers are not reused, because
+they are computed under other budgets. A document whose tokens are scored continues only from a document whose tokens
+are scored too, and is neither saved in a file nor taken from one.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Thread
+from time import perf_counter
 
 from torch import Tensor
 
@@ -17,17 +21,21 @@ from utaca.app.serving.scores import Scores
 from utaca.machine import gib
 from utaca.memory.block_memory import BlockMemory
 from utaca.memory.prefill import begun, passes, resumed
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
 from utaca.readers.turns import in_turn
 from utaca.settings.schema import OWN, TOKENS
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class StoredDocument:
     """A document that was read, of ``size`` bytes, with the ``scores`` of its tokens if a client asks for the scores.
 
-    ``mass`` maps the token position at the end of each prefill chunk to ``memory.attention_mass`` at that position;
-    ``users`` is the number of unfinished answers that need the document.
+    ``mass`` maps the token position at the end of each prefill chunk to ``memory.attention_mass`` at that position, of
+    a document from a file only at its own end; ``users`` is the number of unfinished answers that need the document.
+    ``seconds`` are those of the passes that read it.
     """
 
     memory: BlockMemory
@@ -35,18 +43,26 @@ class StoredDocument:
     scores: Scores | None = None
     mass: dict[int, list[Tensor]] = field(default_factory=dict)
     users: int = 0
+    seconds: float = 0.0
+
+    def note(self, position: int) -> None:
+        """Note the attention mass after the pass that ended at a ``position``, if a prefill chunk ends there."""
+        if position % self.memory.settings.prefill_chunk == 0:
+            self.mass[position] = list(self.memory.attention_mass)
 
 
 class Memories:
-    """Documents that were read, at most ``room`` bytes.
+    """Documents that were read, at most ``room`` bytes; ``saved``, if given, has documents of earlier servers too.
 
     To make room for a new document, the least recently used documents are removed, except those that unfinished answers
     need.
     """
 
-    def __init__(self, reader: Reader, room: int) -> None:
+    def __init__(self, reader: Reader, room: int, saved: SavedDocuments | None = None) -> None:
         self._reader = reader
         self._room = room
+        self._saved = saved
+        self._writing: Thread | None = None
         self._documents: OrderedDict[Hashable, StoredDocument] = OrderedDict()
 
     def __len__(self) -> int:
@@ -74,11 +90,12 @@ class Memories:
         return self._documents.get(key)
 
     def begin(self, tokens: Sequence[int], *, scored: bool = False) -> tuple[StoredDocument, Iterator[int], int] | None:
-        """Prepare a new document: return it, the passes that will read it, and the number of its copied tokens.
+        """Prepare a new document: return it, the passes that will read it, and the number of its tokens read before.
 
-        Removes documents to make room, but does not store the new one (:meth:`keep`). None if documents of unfinished
-        answers take the room. Questions about a ``scored`` document are read under the budget of the answer. Raises
-        :class:`UserError` in the same cases as :func:`utaca.prefill`.
+        These tokens come from a file or are copied from another document. Removes documents to make room, but does not
+        store the new one (:meth:`keep`). None if documents of unfinished answers take the room. Questions about a
+        ``scored`` document are read under the budget of the answer. Raises :class:`UserError` in the same cases as
+        :func:`utaca.prefill`.
         """
         size = self._size(len(tokens))
         size_in_use = sum(stored.size for stored in self._documents.values() if stored.users)
@@ -94,6 +111,11 @@ class Memories:
                 start = n_shared
                 source = candidate
         self._make_room(size, source)
+        found = in_turn(self._saved.find)(self._reader, ids) if self._saved and not scored else None
+        if found:
+            stored = StoredDocument(found.memory, size)
+            stored.note(len(ids))
+            return stored, iter(()), len(ids)
         if source:
             memory = in_turn(resumed)(source.memory, ids, start, source.mass[start])
             copied_mass = {position: mass for position, mass in source.mass.items() if position <= start}
@@ -136,14 +158,32 @@ class Memories:
         memory = stored.memory
         remaining = passes(memory, start, stored.scores.add) if stored.scores else passes(memory, start)
         step = in_turn(lambda: next(remaining, None))
+        started = perf_counter()
         while (position := step()) is not None:
-            if position % memory.settings.prefill_chunk == 0:
-                stored.mass[position] = list(memory.attention_mass)
+            stored.seconds += perf_counter() - started
+            stored.note(position)
             yield position
+            started = perf_counter()
 
     def keep(self, key: Hashable, stored: StoredDocument) -> None:
         """Store a document that was read, under a key."""
         self._documents[key] = stored
+
+    def save(self, stored: StoredDocument) -> None:
+        """Save a document that was read, unless it is saved already, or its tokens are scored.
+
+        A thread of its own writes the file, because answers do not wait for the disk. If the thread still writes the
+        document before, this waits: documents that are to be written must not fill the memory.
+        """
+        if self._saved and not stored.scores and not self._saved.holds(self._reader, stored.memory.tokens):
+            self.finish_saving()
+            self._writing = Thread(target=_write, args=(self._saved, stored), name="utaca-saving")
+            self._writing.start()
+
+    def finish_saving(self) -> None:
+        """Wait until the file of the last document is written."""
+        if self._writing:
+            self._writing.join()
 
     def _size(self, length: int) -> int:
         """Bytes of a document in block memory, with :attr:`StoredDocument.mass`; scores are small in comparison."""
@@ -158,3 +198,11 @@ class Memories:
         keys_and_values = 2 * length * width * item
         # Representatives and mass are in float32 at least.
         return layers * kv_heads * (keys_and_values + (n_representatives * width + mass) * max(item, 4))
+
+
+def _write(saved: SavedDocuments, stored: StoredDocument) -> None:
+    """Write a document's file; an error is logged and ends nothing."""
+    try:
+        saved.keep(stored.memory, stored.seconds)
+    except Exception:
+        _log.exception("a document was not saved")

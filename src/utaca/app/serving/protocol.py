@@ -30,10 +30,12 @@ from utaca.app.choices import DRAFTS, NEVER, choose
 from utaca.decoding.options import Sampling
 from utaca.detection.token_reader import TOP
 from utaca.errors import UserError
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
 from utaca.readers.prompts import SEPARATOR, Prompts
 from utaca.readers.tokenizer import written
 from utaca.records.texts import parsed, whole_characters
+from utaca.settings.budgets import Budget
 
 STOPS = 256
 """Most stop texts of a request: each token of its answer is compared with all of them, while other answers wait."""
@@ -183,7 +185,8 @@ class _Utaca(_Model):
     """Decoding options of a request; an option that is left out has the server's default."""
 
     model_config = pydantic.ConfigDict(strict=True, extra="forbid")
-    budget: int | None = None
+    # A number, or the text of a share: utaca.app.choices.choose says what is wrong with anything else.
+    budget: Any = None
     policy: str | None = None
     trigger: str | None = None
     trace: bool = False
@@ -283,6 +286,7 @@ class ServerSettings:
     """Settings of a server: the name of its model, its address, and defaults for options that a request leaves out.
 
     Documents may take ``room`` bytes; None: half of the free memory. At most ``parallel`` answers are decoded at once.
+    ``saved`` keeps the documents that were read on disk; None: they are not kept there.
     """
 
     name: str
@@ -290,8 +294,9 @@ class ServerSettings:
     port: int = 8000
     room: int | None = None
     parallel: int = 16
+    saved: SavedDocuments | None = None
     api_key: str = field(default="", repr=False)
-    budget: int | None = None
+    budget: Budget | None = None
     policy: str | None = None
     trigger: str | None = None
     max_new_tokens: int = 512
@@ -393,7 +398,8 @@ def _order(
     room = _room_for_answer(reader, len(question), max_tokens or 1)
     # 0 asks for the echo only (``generate`` below); decoding needs at least 1.
     max_new_tokens = min(defaults.max_new_tokens, room) if max_tokens is None else max(1, max_tokens)
-    options = _options(reader, defaults, wanted, max_new_tokens)
+    blocks = reader.settings.memory.layout.blocks(n_document)
+    options = _options(reader, defaults, wanted, blocks, max_new_tokens)
     if request.temperature:
         seed = randbits(31) if request.seed is None else request.seed
         options["sampling"] = Sampling(request.temperature, request.top_p or 1.0, seed)
@@ -427,10 +433,13 @@ def _room_for_answer(reader: Reader, n_question: int, n_answer: int) -> int:
     return room
 
 
-def _options(reader: Reader, defaults: ServerSettings, wanted: _Utaca, max_new_tokens: int) -> dict[str, Any]:
+def _options(
+    reader: Reader, defaults: ServerSettings, wanted: _Utaca, blocks: int, max_new_tokens: int
+) -> dict[str, Any]:
     """Fields of :class:`utaca.decoding.options.Decoding`: those that a request has, else the server's defaults.
 
-    Raises :class:`UserError` as :func:`utaca.app.choices.choose` does.
+    ``blocks`` are the document's, of which the budget may be a share. Raises :class:`UserError` as
+    :func:`utaca.app.choices.choose` does.
     """
     policy = wanted.policy
     if not policy and wanted.trigger != str(NEVER):
@@ -438,6 +447,7 @@ def _options(reader: Reader, defaults: ServerSettings, wanted: _Utaca, max_new_t
         policy = defaults.policy
     choice = choose(
         reader,
+        blocks,
         budget=defaults.budget if wanted.budget is None else wanted.budget,
         policy=policy,
         trigger=wanted.trigger or defaults.trigger,

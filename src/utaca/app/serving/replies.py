@@ -181,6 +181,7 @@ class Reply:
         answer = pieces[-1].generation if pieces else None
         if answer:
             details = {
+                "budget": order.options["budget"],
                 "mean_selected_tokens": round(answer.mean_selected_tokens, 2),
                 "attended_keys": round(answer.mean_attended_tokens, 2),
                 "rollbacks": answer.rollbacks,

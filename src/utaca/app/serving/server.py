@@ -72,7 +72,7 @@ class Server(uvicorn.Server):
         self.settings = settings
         self.address = ""
         room = settings.room if settings.room is not None else _half_of_free(reader)
-        self.worker = Worker(reader, room, settings.parallel)
+        self.worker = Worker(reader, room, settings.parallel, settings.saved)
         self.metrics = Metrics(self.worker)
         self.created = int(time.time())
         self.choice = choose(reader, budget=settings.budget, policy=settings.policy, trigger=settings.trigger)
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
             "about": understands(reader.settings, "It"),
             "note": self.choice.note,
             "example": asdict(example(reader.settings)),
-            "budget": self.choice.options["budget"],
+            "budget": self.choice.budget,
             "block": reader.settings.memory.block_size,
             "longest": self.settings.max_new_tokens,
             "trigger": trigger,

@@ -22,6 +22,7 @@ from utaca.decoding.loop import Batch, OpenAnswer
 from utaca.decoding.options import Decoding
 from utaca.errors import UserError
 from utaca.machine import return_freed_memory
+from utaca.memory.saved import SavedDocuments
 from utaca.readers.load import Reader
 from utaca.trace import Generation, NotFiniteError, Token
 
@@ -58,7 +59,7 @@ class Job:
     """An order that is being carried out; the worker's thread calls ``tell`` with every event of the job.
 
     Jobs of one request have the same ``request``, any object. ``cached`` is the number of the document's tokens that
-    were in memory already. If another thread sets ``cancelled``, the job ends at the next turn, without an event. While
+    were read before. If another thread sets ``cancelled``, the job ends at the next turn, without an event. While
     the answer is under way, ``answer`` decodes it, ``stored`` is its document, ``scores`` are those of the prompt until
     the prompt is sent (None if none are wanted), and ``text`` cuts it at stop texts.
     """
@@ -77,14 +78,16 @@ class Job:
 class Worker(threading.Thread):
     """The thread that carries out jobs, with at most ``parallel`` answers at once and ``room`` bytes of documents.
 
+    ``saved``, if given, has documents that were read before, and keeps those that are read now.
+
     :meth:`submit`, :meth:`close` and the properties without an underscore are for other threads; all other methods run
     in this one.
     """
 
-    def __init__(self, reader: Reader, room: int, parallel: int) -> None:
+    def __init__(self, reader: Reader, room: int, parallel: int, saved: SavedDocuments | None = None) -> None:
         super().__init__(name="utaca-worker", daemon=True)
         self.reader = reader
-        self.memories = Memories(reader, room)
+        self.memories = Memories(reader, room, saved)
         self._parallel = parallel
         # Jobs that were submitted and not yet received; None only wakes the thread.
         self._news: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
@@ -139,6 +142,7 @@ class Worker(threading.Thread):
             self._receive()
             for job in self._jobs:
                 self._end(job, _ending())
+            self.memories.finish_saving()
 
     @property
     def _being_read(self) -> list[Job]:
@@ -222,7 +226,7 @@ class Worker(threading.Thread):
         job, stored, passes = self._reading
         total = len(job.order.document)
         with self._guarded(job):
-            # No pass is left if the document was read in an earlier turn, or was copied as a whole.
+            # No pass is left if the document was read in an earlier turn, was copied as a whole, or came from a file.
             done = next(passes, total)
             job.tell(Progress(done, total))
             # If as many answers as may be are under way, the document waits here, and no other is read.
@@ -230,6 +234,7 @@ class Worker(threading.Thread):
                 self._reading = None
                 self.memories.keep(job.order.key, stored)
                 self._answer(job, stored)
+                self.memories.save(stored)
 
     def _answer(self, job: Job, stored: StoredDocument) -> None:
         """Begin the answer to a job's question about a stored document; :meth:`_decode` continues the answer."""

@@ -67,8 +67,8 @@ class Pairs:
 class MethodReading:
     """A document that ``method`` has read: its ``tokens`` [N] that are left after ``dropped`` tokens were cut.
 
-    The other attributes are those of :class:`utaca.decoding.options.Reading`: budgets count tokens (``block_size`` 1),
-    and no two steps share a pass (``chains``).
+    The other attributes are those of :class:`utaca.decoding.options.Reading`: budgets count tokens (``block_size`` 1,
+    ``blocks``), and no two steps share a pass (``chains``).
     """
 
     reader: Reader
@@ -81,6 +81,11 @@ class MethodReading:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @property
+    def blocks(self) -> int:
+        """Number of the document's tokens: a budget may be a share of them."""
+        return len(self)
 
     @property
     def adjustable(self) -> bool:

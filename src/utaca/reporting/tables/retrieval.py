@@ -30,6 +30,7 @@ from utaca.reporting.registry import Files
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
+from utaca.settings.budgets import in_order
 
 NEIGHBOURS = 1
 """Number of blocks on either side of a gold block that count as gold: they may say whose the value is."""
@@ -43,7 +44,7 @@ _BATCH = 1024
 
 
 def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
-    """The points that the table shows, by label: fixed budgets in ascending order, then other points.
+    """The points that the table shows, by label: fixed budgets in order (:func:`in_order`), then other points.
 
     They are the points of the test split that are decoded from block memory, except those of the sections ablation and
     drafts.
@@ -51,11 +52,10 @@ def shown(config: schema.Config) -> dict[str, schema.OperatingPoint]:
     sections = [section for section in schema.SECTIONS if section not in (schema.ABLATION, schema.DRAFTS)]
     in_blocks = [label for label in config.shown("test", *sections) if config.operating[label].in_blocks]
 
-    def order(label: str) -> float:
-        point = config.operating[label]
-        return point.budget if point.method == FIXED else math.inf
-
-    return {label: config.operating[label] for label in sorted(in_blocks, key=order)}
+    fixed = [label for label in in_blocks if config.operating[label].method == FIXED]
+    fixed.sort(key=lambda label: in_order(config.operating[label].budget))
+    others = [label for label in in_blocks if label not in fixed]
+    return {label: config.operating[label] for label in (*fixed, *others)}
 
 
 @dataclass

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,6 +24,7 @@ from utaca.reporting.results import label_in_words, of_config
 from utaca.reporting.statistics import NAN, Draws, Row
 from utaca.reporting.table import framed
 from utaca.settings import schema
+from utaca.settings.budgets import in_order
 
 SCORES = ("string_match", "cas", "human")
 CORRECT = 0.5
@@ -92,16 +94,17 @@ def point_of(config: schema.Config) -> str:
     """Label of the point whose answers people are asked to score, one of the test split's points with a detector.
 
     It is the point whose human scores the paper reports. If the run lacks it, points with the config's detector come
-    first, then points with a larger K_max, then the order of the config.
+    first, then points with a larger K_max (a number before a share), then the order of the config.
     """
     # `tried` lists the points in block memory whose trigger is a detector.
     points = {label: of_config(config.operating[label], config) for label in config.tried(schema.TEST)}
 
-    def preference(label: str) -> tuple[bool, bool, int]:
+    def preference(label: str) -> tuple[Any, ...]:
         point = points[label]
         # `point.key` does not say which detector decided, so `in_paper` is checked too.
         is_papers = point.in_paper and point.key in paper.tables().human
-        return is_papers, point.detector == config.detector, point.budget
+        is_share, number = in_order(point.budget)
+        return is_papers, point.detector == config.detector, not is_share, number
 
     return max(points, key=preference)
 
