@@ -400,7 +400,7 @@ def test_every_stage_that_decodes_refuses_a_taken_detector_of_other_settings(tin
     assert [found.detectors[label].variant for label in found.methods] == ["mine"]
     assert not prepare(*about, {}).detectors["utaca-K6-sub2"].detector.settings.embedding
     taken["mine"]["lstm"] = False
-    with pytest.raises(UserError, match=r"has lstm True, but the config False; set detectors\.\*\.lstm to True"):
+    with pytest.raises(UserError, match=r"has lstm True, but the config has False; set detectors\.\*\.lstm to True"):
         prepare(*about, taken)
     # No script has a way of its own.
     for script in (ROOT / "workflow" / "scripts").glob("*.py"):
