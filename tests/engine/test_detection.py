@@ -229,7 +229,7 @@ def test_a_taken_detector_is_what_the_config_says_and_reads_nothing_that_another
         UserError, match=r"^a reads embeddings of reader other \(0123\), which reader .* \(embedding: f"
     ):
         Detector(SMALL, 64, other).check_taken(SMALL, ours, "a")
-    refusal = "a has lstm True, but the config False; set detectors.*.lstm to True"
+    refusal = "a has lstm True, but the config has False; set detectors.*.lstm to True"
     with pytest.raises(UserError, match=f"^{re.escape(refusal)}$"):
         Detector(blind, 0, other).check_taken(replace(blind, lstm=False), ours, "a")
 
