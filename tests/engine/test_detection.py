@@ -336,7 +336,7 @@ def filled(table: pa.Table, name: str, value: float | int | None) -> pa.Table:
     [
         (lambda t, y: (t, without(y, 1)), "in the trajectories but not in the labels, first step 1 of document d000"),
         (lambda t, y: (without(t, 1), y), "in the labels but not in the trajectories"),
-        (lambda t, y: (without(t, 1), without(y, 1)), "does not follow"),
+        (lambda t, y: (without(t, 1), without(y, 1)), "is not the step after"),
         (lambda t, y: (t, pa.concat_tables([y, y.slice(0, 1)])), "the labels hold step 0 of document d000 .* twice"),
         (lambda t, y: (t, filled(y, "token", 0)), "another token"),
         (lambda t, y: (t, filled(y, "label", 3)), "has label 3"),
