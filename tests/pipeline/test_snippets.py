@@ -43,7 +43,7 @@ def folder(tiny: Reader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     detector = Path("results/quick/detectors/utaca/seed0/model.safetensors")
     detector.parent.mkdir(parents=True)
     shutil.copy(ROOT / "data/detectors/tiny/utaca/seed0/model.safetensors", detector)
-    (tmp_path / "book.txt").write_text("It was a cold day, and nobody came. " * 40)
+    (tmp_path / "text.txt").write_text("It was a cold day, and nobody came. " * 40)
     loaded = load.load_reader
     monkeypatch.setattr(
         utaca, "load_reader", lambda name, **options: loaded(name, **options) if options else tiny, raising=False
