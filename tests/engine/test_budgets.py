@@ -164,7 +164,7 @@ def test_compared_and_guessing_budgets_may_be_shares(memory: BlockMemory) -> Non
         first, second = (answer(memory, **options) for options in (shares, numbers))
         assert decodes(first) == decodes(second)
         assert first.passes == second.passes
-    with pytest.raises(UserError, match="draft_budget is 6 but must be below the budget, 2"):
+    with pytest.raises(UserError, match="draft_budget is 6, but must be less than the budget, 2"):
         utaca.generate(memory, QUESTION, budget="8%", drafts=3, draft_budget="25%")
 
 
@@ -188,7 +188,7 @@ def test_a_method_without_blocks_takes_a_share_of_tokens(reader: Reader) -> None
     reading = WindowOnly(budget=50).read(reader, some_tokens(100), 60)
     assert reading.blocks == 100
     assert Decoding(reading, QUESTION, "50%").budgets == [50]
-    with pytest.raises(UserError, match="cannot give a step another budget"):
+    with pytest.raises(UserError, match="keeps the budget that it read the document with"):
         Decoding(reading, QUESTION, "51%")
 
 

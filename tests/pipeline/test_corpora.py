@@ -105,7 +105,7 @@ def test_a_folder_is_read_as_far_as_it_is_linked_and_says_what_it_leaves_out(tmp
     assert rows["b river"].split("\n\n") == [PROSE, f"{PROSE[:40]} {PROSE[40:].strip()} More."]
     assert len(prose_files(str(mine))) == 6, "those without prose too"
     told, short = (record.getMessage() for record in caplog.records)
-    for part in ("2 hidden, as ", "2 neither .txt nor .md", "3 linked twice", "3 neither file nor folder"):
+    for part in ("2 hidden, such as ", "2 neither .txt nor .md", "3 linked twice", "3 neither file nor folder"):
         assert part in told
     assert "2 of 6 texts have no paragraph" in short
 

@@ -311,7 +311,7 @@ def test_a_page_is_known_without_its_ending(name: str, content: bytes, text: str
         ("a.eml", b"Subject: a\nContent-Transfer-Encoding: base64\n\nSGVsbG8=\n", "a web archive or a mail"),
         ("a.eml", b"content-transfer-encoding: Quoted-Printable\n\ncaf=C3=A9\n", "a web archive or a mail"),
         ("a.txt", "\u65e5\u672c".encode("iso2022_jp"), "is text in ISO-2022-JP; save it as UTF-8"),
-        ("a.html", b"<script>make()</script>", "has no text (text that scripts make not read"),
+        ("a.html", b"<script>make()</script>", "has no text (text made by scripts not read"),
         ("a.html", b"<body hidden>text", "has no text (4 characters of hidden text left out)"),
         ("a.html", b"<html>\0", "is a binary file"),
     ],

@@ -306,7 +306,7 @@ def test_the_key_is_in_nothing_that_is_written(
 
 
 def test_a_key_that_is_lacking_or_fits_no_header_is_not_shown(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"judge: endpoint wild: environment variable PLANTED .*not set"):
+    with pytest.raises(UserError, match=r"judge: endpoint wild: the environment variable PLANTED .*not set"):
         check(endpoint(api_key_env="PLANTED"), "judge")
     monkeypatch.setenv("PLANTED", "sk-planted\n")
     with pytest.raises(UserError, match=r"variable PLANTED is not a valid key") as raised:

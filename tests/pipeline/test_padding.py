@@ -223,7 +223,9 @@ def test_a_fact_is_at_any_depth_and_too_short_a_document_is_refused() -> None:
     depths = sorted(row["evidence"][0]["start"] / len(row["text"]) for row in rows)
     assert all(abs(depth - (n + 0.5) / 400) < 0.08 for n, depth in enumerate(depths)), "uniform"
     (person,) = biographies("validation", 1, 0)
-    with pytest.raises(UserError, match=r"validation-0000 to 4 tokens within 1 %; raise scale\.validation\.tokens"):
+    with pytest.raises(
+        UserError, match=r"validation-0000 cannot be filled .* to 4 tokens within 1 %; raise scale\.validation\.tokens"
+    ):
         filler.documents([person], 4, random.Random(0))
 
 

@@ -159,5 +159,7 @@ def test_a_reader_that_is_not_fetched_asks_for_nothing_before_its_jobs_do(root: 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     needs = Needs(planned(root, reader="llama31_8b", scale="paper", corpus="wikipedia"), here=False)
     rule = needs.decodes(lambda wildcards: needs.split_work("train", []))
-    with pytest.raises(UserError, match=r"Llama-3\.1-8B-Instruct is not here yet; fetch it first.* readers$"):
+    with pytest.raises(
+        UserError, match=r"Llama-3\.1-8B-Instruct of reader 'llama31_8b' is not here yet; fetch it first.* readers$"
+    ):
         rule["mem_mb"](SimpleNamespace(split="train"), 1)

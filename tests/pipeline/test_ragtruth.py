@@ -98,7 +98,7 @@ def test_the_files_are_gits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Responses, "rows", 7)
     file = fetch.Official(Responses, fetch.Source("https://host/response.jsonl", blob=blob))
     (outcome,) = fetch.fetch(["it"], tmp_path / "more", {"it": file})
-    assert "has not the 7 rows of the official file" in outcome.fault
+    assert "does not have the 7 rows of the official file" in outcome.fault
 
 
 def test_a_reader_scores_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:

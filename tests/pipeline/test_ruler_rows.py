@@ -128,7 +128,7 @@ def test_questions_about_one_paragraph_are_one_document(own, prompts) -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        ("vt", {"length": 20}, "which is 20; give it one that holds more than an answer"),
+        ("vt", {"length": 20}, "needs a length above 30, the tokens of an answer, but its set has length=20"),
         ("fwe", {"length": 200}, "a prompt of task fwe does not fit into length=200.*; raise the set's length"),
         ("cwe", {"length": 300}, "a prompt of task cwe does not fit into length=300"),
         ("niah_single_2", {"length": 300}, "a prompt of task niah_single_2 does not fit into length=300"),
@@ -146,7 +146,7 @@ def test_settings_that_cannot_be(name, settings, said, own, prompts) -> None:
 
 def test_missing_and_broken_files_are_named(own, prompts, tmp_path) -> None:
     with pytest.raises(
-        UserError, match=r"PaulGrahamEssays\.json, file 'essays' of task niah_single_2, is not there; uta"
+        UserError, match=r"PaulGrahamEssays\.json, file 'essays' of task niah_single_2, does not exist; run uta"
     ):
         files_of(TaskSetSettings("niah_single_2"), str(tmp_path))
     assert files_of(TaskSetSettings("cwe"), str(tmp_path)) == {}

@@ -302,7 +302,7 @@ def test_a_conversation_goes_on_from_a_file() -> None:
     [
         ("--cache=", "Error: --cache is empty; name a folder, or leave it out"),
         ("--cache taken", "Error: the cache taken cannot be made (File exists); name another folder with --cache"),
-        ("--cache new --cache-size much", "Error: size 'much' is not understood"),
+        ("--cache new --cache-size much", "Error: 'much' is not a size"),
         ("--cache closed", "Error: the cache closed belongs to another user, who lets nobody read it; name another"),
         ("--budget 0%", "Error: --budget must be a whole number, or a share of the document's blocks"),
     ],

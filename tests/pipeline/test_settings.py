@@ -163,7 +163,7 @@ decode: {tset: [infllm-K1]}
 decode: {test: [infllm-K1, infllm-K2, infllm-K1]} => decode.test names infllm-K1 twice; remove one
 run: 2026_11 => run must be text, but YAML takes 202611 for a number; begin it with a letter
 reader: {use: no} => reader=False is unknown
-reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML reads as true
+reader: {use: tiny, methods: {no: {a: 1}}} => methods has the key False, which YAML takes for true
 reader: {use: tiny, bars: [{set: biographies, limit: 800}]}
     => reader.bars[0].limit is 800 but must be a number at least -100.0 and at most 100.0
 reader: {use: tiny, name: x, path: ''} => reader.path is empty

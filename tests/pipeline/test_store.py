@@ -143,7 +143,7 @@ def test_a_file_on_a_network_filesystem_is_refused(tmp_path: Path, monkeypatch: 
     mounts = [SimpleNamespace(mountpoint=str(tmp_path.resolve() / at), fstype=kind) for at, kind in MOUNTS.items()]
     monkeypatch.setattr("psutil.disk_partitions", lambda all: mounts)
     (tmp_path / "link").symlink_to(tmp_path / "far")
-    fault = r"a\.sqlite is on a network file system \((nfs4|fuse.sshfs), mounted at .*local disk, or to a PostgreSQL"
+    fault = r"a\.sqlite lies on a network file system \((nfs4|fuse.sshfs), mounted at .*local disk, or to a PostgreSQL"
     for opening in (AnswerStore, check):
         for folder in ("far", "a b", "link/results"):
             with pytest.raises(UserError, match=fault):

@@ -98,9 +98,9 @@ def test_files_of_ruler_are_checked_by_what_they_hold(tmp_path: Path, serve: Any
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("punkt_tab/english/abbrev_types.txt", "dr")
     for name, body, said in (
-        ("ruler_essays", b'{"text": "Other essays."}', "has not the 111,876 words of the official file"),
+        ("ruler_essays", b'{"text": "Other essays."}', "does not have the 111,876 words of the official file"),
         ("ruler_sentences", archive.read_bytes(), "is no whole archive with punkt_tab/english/abbrev_types.txt"),
-        ("ruler_words", b'{"1": "word"}', "has not the 8,564,991 bytes of the official file"),
+        ("ruler_words", b'{"1": "word"}', "does not have the 8,564,991 bytes of the official file"),
     ):
         file = replace(tasks.OFFICIAL[name], source=Source(serve(f"/{name}", body)), member="")
         fault = fetched(file, tmp_path).fault

@@ -35,14 +35,14 @@ PLAN = plan_of(ROOT)
 LAST_LINE = "Run smoke is done: open results/tables/smoke.html; its tables are in results/smoke/tables."
 TABLES = {
     *["verdict", "dataset", "detection", "detection_budgets", "distrust", "ablation", "two_way"],
-    *["validation", "test", "tradeoff", "retrieval", "failures", "probabilities", "example"],
+    *["validation", "test", "tradeoff", "retrieval", "places", "failures", "probabilities", "example"],
     *["human", "cas_cases", "human_points", "labels", "endpoints", "resources"],
 }
 # The smallest run makes every one.
 SMOKE, SMOKE_TABLES = "config/runs/smoke.yaml", TABLES | {"ood", "calibration"}
 FIGURES = {"curves", "differences", "cost", "expansions", "detector", "class_shares"}
 VARIANTS = [
-    *["utaca", "two_way", "evidential", "chained"],
+    *["utaca", "two_way", "evidential", "chained", "linear_probe"],
     *["margin_only", "embedding", "margin_lstm", "embedding_lstm", "margin_embedding", "mlp", "residual"],
 ]
 
@@ -364,7 +364,7 @@ def test_snakemakes_own_report_holds_every_table_and_figure(finished: Path, tmp_
 def test_another_judge_reruns_judging_and_tables_alone(finished: Path) -> None:
     # "ablation" and "two_way" have each variant's CAS as a trigger.
     judged = ["ablation", "two_way", "verdict", "test", "validation", "tradeoff", "retrieval", "failures"]
-    judged += ["human", "cas_cases", "human_points", "methods", "ood", "calibration", "example"]
+    judged += ["human", "cas_cases", "human_points", "methods", "ood", "calibration", "example", "places"]
     # The labeller decides what these show.
     labelled = {"detector", "class_shares"}
     assert set(smoke(finished, "judge=gpt_oss_120b")) == {

@@ -89,7 +89,7 @@ def test_the_test_split_takes_the_first_people_and_six_of_their_facts(rows: list
         document = padder.document(row, 2000, random.Random(0))
         assert original["text"] in document["text"]
         assert [place["attribute"] for place in document["evidence"]] == [fact["attribute"] for fact in row["facts"]]
-    with pytest.raises(UserError, match=rf"{len(rows)} biographies, and 1000 are asked for"):
+    with pytest.raises(UserError, match=rf"{len(rows)} biographies, but 1000 are asked for"):
         list(handwritten(BIOGRAPHIES, 1000))
 
 
