@@ -350,7 +350,7 @@ def one_fact(folder: Path, reader: Prompts, lengths: dict[str, int] | None = Non
 
 
 def test_other_files_are_sentences(tmp_path, config, letters) -> None:
-    with pytest.raises(UserError, match=r"document d has 101 tokens, but had 90 when it was decoded; decode it again"):
+    with pytest.raises(UserError, match=r"d has 101 tokens, but its answers were made when it had 90; generate them"):
         retrieval.facts(one_fact(tmp_path, letters, lengths={"d": 90}), letters, config)
     for start in (19, 21, -5, 500):
         made = one_fact(tmp_path, letters, evidence=[HOBBY | {"start": start, "end": start + 5}])

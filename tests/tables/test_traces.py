@@ -193,7 +193,7 @@ def test_values_are_judged_and_decisions_labelled(tmp_path, config):
 
 def test_other_tokens_than_those_decoded_are_refused(tmp_path, config):
     args = files(tmp_path, [document("d0", "x" * 90)], story("d0"))
-    with pytest.raises(UserError, match="has 91 tokens, but had 46 when it was decoded"):
+    with pytest.raises(UserError, match="has 91 tokens, but its answers were made when it had 46"):
         page(**args | {"encode": lambda text: TokenizedText([(0, 1)] * 91, str)}, config=config)
     with pytest.raises(UserError, match="'d0' has answers, but the documents file does not have it"):
         page(**args | {"documents": []}, config=config)

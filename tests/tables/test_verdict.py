@@ -211,7 +211,7 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
         "the difference in gain over InfLLM is +15.0 percentage points ["
     )
     config.plan.secondary.append(f"{every} over utaca-K32-sub16")
-    with pytest.raises(UserError, match=f"the plan compares {every}, but it has no answers"):
+    with pytest.raises(UserError, match=f"the plan compares {every}, which has no answers"):
         judged(files, config)
 
 

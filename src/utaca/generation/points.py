@@ -242,7 +242,8 @@ class _Journaled:
     def answer(self, setup: _Setup) -> tuple[pa.Table, pa.Table]:
         """Return the answer at a point (schema "answers", one row) and its trace (schema "traces").
 
-        Both are labelled with the point's name and its detector's, which the journal leaves open.
+        Points with equal settings share a journaled answer, so the journal stores neither the name of the point nor
+        that of its detector. Both are filled in here.
         """
         row = self._row(setup)
         # The column has a list of structs: the first step flattens the list, the second the structs into columns.

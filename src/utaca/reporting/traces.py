@@ -497,8 +497,8 @@ def _answers_about(split: _Split, name: str, n_tokens: int) -> dict[str, Row]:
             continue
         if answer["n_context"] != n_tokens:
             raise UserError(
-                f"document {name!r} has {n_tokens} tokens, but had {answer['n_context']} when it was decoded; decode "
-                "it again with this reader"
+                f"document {name!r} has {n_tokens} tokens, but its answers were made when it had "
+                f"{answer['n_context']}; generate them again with this reader"
             )
         answers[label] = answer
     return answers

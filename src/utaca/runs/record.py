@@ -121,7 +121,7 @@ def claim(config: Mapping[str, Any], folder: Path, *, asked: bool) -> None:
 def write(config: Mapping[str, Any], path: Path) -> None:
     """Save a resolved config atomically, so that ``--configfile`` repeats the run.
 
-    Each group is saved under ``use``, so that single keys and other options can still override the saved config.
+    Each group is saved as ``{use: {...}}``, so that single keys and other options can still override the saved config.
     """
     saved = {key: {"use": value} if key in _GROUPS else value for key, value in config.items()}
     command = f"# Repeats this run: snakemake --cores all results/tables --configfile {path}\n"

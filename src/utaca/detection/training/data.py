@@ -164,8 +164,8 @@ def sequences(trajectories: pa.Table, labels: pa.Table | None, settings: schema.
         label, value = _judged(keyed, labels)
     elif (needed < 0).any():
         raise UserError(
-            f"{_token(keyed, int((needed < 0).argmax()))} was not decoded with an expanded budget, but the label "
-            "needed depends on it; set trajectories.expanded, then decode the split again"
+            f"{_token(keyed, int((needed < 0).argmax()))} was not decoded with an expanded budget, which label=needed "
+            "requires; set trajectories.expanded, then decode the split again"
         )
     else:
         label = np.where(needed == 1, HALLUCINATED, CORRECT).astype(np.int64)

@@ -176,7 +176,8 @@ def recall_at(false_alarm_rate: float, score: np.ndarray, is_uncertain: np.ndarr
 def spans(value: np.ndarray, begins: np.ndarray) -> np.ndarray:
     """Number the spans of tokens: the adjacent tokens of one value. int64 [n], -1 for tokens of no value.
 
-    ``value`` [n] marks the tokens of values, ``begins`` [n] the first token of each answer, at which a span ends too.
+    ``value`` [n] marks the tokens of values, ``begins`` [n] the first token of each answer. A span does not continue
+    from one answer into the next.
     """
     is_first = value & (begins | ~np.append(False, value[:-1]))
     return np.where(value, np.cumsum(is_first) - 1, -1)

@@ -231,7 +231,7 @@ def _started(
     if (reader and reader.identity) != (start.reader and start.reader.identity):
         raise UserError(
             f"the trajectories were made with reader {reader or 'unknown'}, but the detector that training starts from "
-            f"with reader {start.reader or 'unknown'}; use one reader for both"
+            f"was made with reader {start.reader or 'unknown'}; use one reader for both"
         )
     detector.load_state_dict(start.state_dict())
     return detector

@@ -187,8 +187,8 @@ def _add_retrieval(
         document = documents[name]
         if answer["n_context"] != document.length:
             raise UserError(
-                f"document {name} has {document.length} tokens, but had {answer['n_context']} when it was decoded; "
-                "decode it again with this reader"
+                f"document {name} has {document.length} tokens, but its answers were made when it had "
+                f"{answer['n_context']}; generate them again with this reader"
             )
         n_prompt = document.length + len(prompts.question(answer["question"]))
         of_answer = of_answer.sort_values("step", kind="stable")

@@ -206,7 +206,7 @@ class _Comparison:
             second = by_identity.get(self._identity(planned.over))
             if first is None or second is None:
                 label = planned.label if first is None else planned.over
-                raise UserError(f"the plan compares {label}, but it has no answers; decode it again")
+                raise UserError(f"the plan compares {label}, which has no answers; decode that point first")
             over = name_in_words(second, self.config)
             row = self._row(first, self._gain(first) - self._gain(second), self._claim(planned))
             row["name"] = f"{row['name']} over {over}"
