@@ -105,7 +105,7 @@ def test_files_of_ruler_are_checked_by_what_they_hold(tmp_path: Path, serve: Any
         file = replace(tasks.OFFICIAL[name], source=Source(serve(f"/{name}", body)), member="")
         fault = fetched(file, tmp_path).fault
         assert fault.startswith(f"{file.source.address} {said}"), fault
-        assert fault.endswith(f"; bring it by hand: the file must lie at {file.path(tmp_path)}")
+        assert fault.endswith(f"; copy the file to {file.path(tmp_path)} yourself")
 
 
 @pytest.mark.parametrize(
