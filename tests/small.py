@@ -17,12 +17,13 @@ from transformers.models.mistral.modeling_mistral import MistralRMSNorm
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
+from utaca.detection.detector import Detector
 from utaca.memory import BlockMemory, Branch
 from utaca.memory.passes import BlockStep
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.load import Reader
-from utaca.settings.schema import MemorySettings, ReaderSettings
+from utaca.settings.schema import DetectorSettings, MemorySettings, ReaderSettings
 
 
 def rope(kind: str, **parameters: float) -> dict[str, dict[str, object]]:
@@ -125,3 +126,13 @@ def in_float64(reader: Reader, *, rotary: bool = True) -> None:
 
         reader.rotary._compute = tables
         reader.rotary._tables = tables(1)
+
+
+def make_detector(reader: Reader) -> Detector:
+    """A random detector of the paper's kind, whose verdicts differ from token to token."""
+    torch.manual_seed(3)
+    detector = Detector(DetectorSettings(), reader.width).eval()
+    for weight in detector.parameters():
+        # Far from zero, so that the verdicts are far from a tie.
+        weight.data *= 3
+    return detector

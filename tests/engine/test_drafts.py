@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small import SETTINGS, make_reader, some_tokens
+from small import SETTINGS, make_detector, make_reader, some_tokens
 
 from utaca.decoding import loop
 from utaca.decoding.drafts import CompactPasses, PromptLookup
@@ -21,7 +21,6 @@ from utaca.errors import UserError
 from utaca.memory import BlockMemory, prefill
 from utaca.methods.window import WindowOnly
 from utaca.readers.load import Reader
-from utaca.settings import schema
 from utaca.settings.schema import PACKED, TOKENS, MemorySettings
 from utaca.trace import Generation
 
@@ -69,12 +68,7 @@ def memory() -> BlockMemory:
 
 @pytest.fixture(scope="module")
 def detector(memory: BlockMemory) -> Detector:
-    torch.manual_seed(3)
-    # Far from zero, so that its verdicts differ from token to token.
-    detector = Detector(schema.DetectorSettings(), memory.reader.width).eval()
-    for weight in detector.parameters():
-        weight.data *= 3
-    return detector
+    return make_detector(memory.reader)
 
 
 def triggers(detector: Detector) -> dict[str, Trigger]:

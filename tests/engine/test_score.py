@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from small import SETTINGS, full_attention, make_reader, some_tokens
+from small import SETTINGS, full_attention, make_detector, make_reader, some_tokens
 
 import utaca
 from utaca.decoding.score import AnswerScores
@@ -13,7 +13,6 @@ from utaca.errors import UserError
 from utaca.memory import BlockMemory, prefill
 from utaca.methods.window import WindowOnly
 from utaca.readers.load import Reader
-from utaca.settings import schema
 from utaca.trace import Generation
 
 QUESTION = "Who was it?"
@@ -28,12 +27,7 @@ def memory() -> BlockMemory:
 
 @pytest.fixture(scope="module")
 def detector(memory: BlockMemory) -> Detector:
-    torch.manual_seed(3)
-    detector = Detector(schema.DetectorSettings(), memory.reader.width).eval()
-    for weight in detector.parameters():
-        # Far from zero, so that its verdicts differ from token to token.
-        weight.data *= 3
-    return detector
+    return make_detector(memory.reader)
 
 
 def ids(generation: Generation) -> list[int]:
