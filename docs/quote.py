@@ -207,7 +207,8 @@ def _rows(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     frame, where, derive = pd.read_csv(path), settings.get("where"), settings.get("derive", {})
     try:
         for column, expression in derive.items():
-            frame[column] = frame.eval(expression, engine="python")
+            derived = frame.eval(expression, engine="python")
+            frame = pd.concat([frame, derived.rename(column)], axis=1)
         if where:
             frame = frame.query(where, engine="python")
         if "across" in settings:
