@@ -1,7 +1,7 @@
 """What the server costs, and what it saves: ``python bench/serve.py [--reader NAME]``.
 
 * The second question about a document: seconds to the first token, and tokens a second after it, against Hugging
-  Face's ``generate`` with the document's cache kept, and with the document read anew.
+  Face's ``generate`` with the document's cache kept, and with the document read again.
 * Clients at once against one: tokens a second of all of them.
 * An answer through the server against the same answer from the Python API, in turns.
 """
@@ -110,7 +110,7 @@ def ask(server: Server, text: str, longest: int) -> Times:
 
 
 def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
-    """Answers of ``generate``: with the document's cache kept, and with the document read anew."""
+    """Answers of ``generate``: with the document's cache kept, and with the document read again."""
     model = AutoModelForCausalLM.from_pretrained(
         reader.model.config._name_or_path, dtype=reader.dtype, attn_implementation="sdpa"
     ).to(reader.device)
