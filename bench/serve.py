@@ -143,12 +143,12 @@ def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], 
 def second_question(server: Server, reader: Reader, options: argparse.Namespace) -> str:
     text = document(reader, options.document)
     ask(server, text, options.tokens)
-    kept, anew = hugging_face(reader, text, options.tokens)
+    kept, again = hugging_face(reader, text, options.tokens)
     rows = []
     for what, run in (
         ("the server", lambda: ask(server, text, options.tokens)),
         ("generate, cache kept", kept),
-        ("generate, read anew", anew),
+        ("generate, read again", again),
     ):
         times = [run() for _ in range(options.rounds)]
         first = statistics.median(each.first for each in times)
