@@ -22,6 +22,7 @@ from utaca.runs import record as runs
 from utaca.runs import command_line as command
 from utaca.runs import config_files as configfiles
 from utaca.runs import interrupt
+from utaca.runs import time_left
 from utaca.runs.compose import compose
 from utaca.runs.places import check_paths, share_source
 from utaca.readers import public
@@ -130,6 +131,7 @@ onstart:
             # Whatever part of the run is made first, its name is taken.
             asked = any(job.rule.name == "run_config" for job in workflow.dag.jobs)
             runs.claim(config, Path(OUT), asked=asked)
+            time_left.watch(SETTINGS, jobs, Path(OUT).parent)
         except UserError as error:
             sys.exit(f"Error: {error}")
 

@@ -5,9 +5,10 @@
 Pairs are a CSV file with the columns kind, part, attribute, prediction, reference, score and note; the answers are
 about :data:`PERSON`. The rules are made with the part "development" in view. Every third pair of each kind is "held
 out". The tables of names come from the hand that wrote those two; pairs "later" were written and scored when the rules
-and tables stood. By the "second development", of answers as people write them, both were mended; "kept" is its other
-half, which nobody looked at until they stood: it tells best how far the rules can be trusted. Where the note of a pair
-says "whole answer", the judge is handed what :func:`utaca.judging.cas.extract` takes from the prediction.
+and tables stood. The "second development" has answers as people write them, and both were improved with it in view.
+"kept" is its other half. Nobody looked at it until the rules and tables were final, so it shows best how far they can
+be trusted. If the note of a pair says "whole answer", the judge is handed what :func:`utaca.judging.cas.extract` takes
+from the prediction.
 
 A reading is a JSONL file, a row an answer: the ``set`` that it is of, what was asked (``person``, ``attribute`` and
 the ``sentence`` that answers, or a ``question``), ``references``, ``prediction``, its ``score`` from 0 to 1, its

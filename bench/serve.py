@@ -1,7 +1,7 @@
 """What the server costs, and what it saves: ``python bench/serve.py [--reader NAME]``.
 
 * The second question about a document: seconds to the first token, and tokens a second after it, against Hugging
-  Face's ``generate`` with the document's cache kept, and with the document read anew.
+  Face's ``generate`` with the document's cache kept, and with the document read again.
 * Clients at once against one: tokens a second of all of them.
 * An answer through the server against the same answer from the Python API, in turns.
 """
@@ -110,7 +110,7 @@ def ask(server: Server, text: str, longest: int) -> Times:
 
 
 def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], Times], Callable[[], Times]]:
-    """Answers of ``generate``: with the document's cache kept, and with the document read anew."""
+    """Answers of ``generate``: with the document's cache kept, and with the document read again."""
     model = AutoModelForCausalLM.from_pretrained(
         reader.model.config._name_or_path, dtype=reader.dtype, attn_implementation="sdpa"
     ).to(reader.device)
@@ -143,12 +143,12 @@ def hugging_face(reader: Reader, text: str, longest: int) -> tuple[Callable[[], 
 def second_question(server: Server, reader: Reader, options: argparse.Namespace) -> str:
     text = document(reader, options.document)
     ask(server, text, options.tokens)
-    kept, anew = hugging_face(reader, text, options.tokens)
+    kept, again = hugging_face(reader, text, options.tokens)
     rows = []
     for what, run in (
         ("the server", lambda: ask(server, text, options.tokens)),
         ("generate, cache kept", kept),
-        ("generate, read anew", anew),
+        ("generate, read again", again),
     ):
         times = [run() for _ in range(options.rounds)]
         first = statistics.median(each.first for each in times)

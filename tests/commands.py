@@ -25,7 +25,7 @@ ENVIRONMENT = {
 }
 """One thread a process, and the start in ``child/sitecustomize.py``.
 
-Bytecode is kept in a copy of the checkout, lest each of a run's many processes compile the package anew.
+Bytecode is kept in a copy of the checkout, so that not each process of a run compiles the package again.
 """
 
 

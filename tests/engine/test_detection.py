@@ -471,7 +471,7 @@ def test_side_by_side_each_seed_is_what_it_is_alone(splits, changes):
         assert detector.thresholds == pytest.approx(expected.thresholds, abs=1e-3)
 
 
-def test_dropout_drops_at_its_rate_anew_in_every_layer_and_network():
+def test_dropout_drops_at_its_rate_and_differently_in_every_layer_and_network():
     noise = Noise([torch.Generator().manual_seed(seed) for seed in (0, 1)], torch.ones(2, 5000, dtype=torch.bool), 24)
     often, seldom = (noise(torch.full((2, 5000, 12), 3.0), rate) for rate in (0.5, 0.1))
     assert seldom.unique().tolist() == pytest.approx([0, 3 / 0.9])

@@ -1,4 +1,4 @@
-"""The methods that choose anew for every token: RetrievalAttention, OmniKV, InfLLM-V2, against loops."""
+"""The methods that choose again for every token: RetrievalAttention, OmniKV, InfLLM-V2, against loops."""
 
 import pytest
 import torch

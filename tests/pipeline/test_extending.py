@@ -230,7 +230,7 @@ def test_a_method_a_signal_and_a_table_are_one_file_each(tmp_path: Path) -> None
     assert csv == "point,answered,longest,n_documents\ninfllm-K1,20.5,31,2\n"
     assert markdown.startswith("## Length of the answers\n\n| Point | Tokens per answer | Longest |\n")
     assert "| InfLLM K=1 | 20.5 | 31 |" in markdown
-    assert "the longest answer has 31 tokens" in markdown
+    assert "The longest answer has 31 tokens" in markdown
     assert "Documents are those of the test split." in markdown.partition("<details>")[2]
 
 

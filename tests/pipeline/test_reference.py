@@ -102,7 +102,7 @@ DATE_OF_BIRTH = "What is the birth date of A B?"
 # another thing than make takes more than rules.
 KNOWN_FALSE_PASSES = {
     "Make-up artist",
-    # Of the part that was kept apart, so not mended.
+    # From the part that was kept apart, so the rules were not changed for it.
     "any university but Tufts University",
     "Before the war her family lived in Kaunas and after it, for a time, in Tartu, yet for the last thirty years Clara "
     "Weiss, now a widow, has lived in Malmö, in a yellow house not far from the harbour and the old library.",

@@ -174,15 +174,15 @@ def test_number_of_documents_is_the_most_and_the_gold_one_has_one_rank(count, ra
     assert set(documents(shorter[0])) < set(documents(examples[0]))
 
 
-def test_official_samples_are_permuted_alike_and_mended_ones_not(tmp_path, made):
+def test_official_samples_are_permuted_alike_and_shuffled_ones_not(tmp_path, made):
     file = squad_file(tmp_path / "squad.json", {"Mills": numbered(40)})
     gold = {f"Mills-{n}-0": context for n, (context, _) in enumerate(numbered(40))}
-    official, mended = (made(QA1(), file, length=900, examples=20, mended=mended) for mended in (False, True))
-    ranks = [[documents(one).index(gold[one.id]) for one in examples] for examples in (official, mended)]
+    official, shuffled = (made(QA1(), file, length=900, examples=20, shuffled=shuffled) for shuffled in (False, True))
+    ranks = [[documents(one).index(gold[one.id]) for one in examples] for examples in (official, shuffled)]
     assert len(set(ranks[0])) == 1
     assert len(set(ranks[1])) > 3
-    assert [example.id for example in official] == list(gold)[:20] != [example.id for example in mended]
-    assert made(QA1(), file, length=900, examples=5, mended=True) == mended[:5]
+    assert [example.id for example in official] == list(gold)[:20] != [example.id for example in shuffled]
+    assert made(QA1(), file, length=900, examples=5, shuffled=True) == shuffled[:5]
 
 
 # Files

@@ -134,7 +134,7 @@ def test_questions_about_one_paragraph_are_one_document(own, prompts) -> None:
         ("niah_single_2", {"length": 300}, "a prompt of task niah_single_2 does not fit into length=300"),
         ("ruler_qa_2", {"length": 60, "examples": 2}, "a prompt of task ruler_qa_2 does not fit into length=60"),
         ("ruler_qa_2", {"examples": 9}, r"pairs\.json has 6 questions for task ruler_qa_2, its set wants 9; ask for"),
-        ("vt", {"mended": True}, "task vt has the official rows, which mended would change; leave it out"),
+        ("vt", {"shuffled": True}, "task vt has the official rows, which shuffled would change; leave it out"),
         ("ruler_qa_1", {"evidence": ["complete", "missing"]}, "which evidence would change"),
         ("ruler_qa_1", {"articles": ["Normans"]}, "which articles would change"),
     ],

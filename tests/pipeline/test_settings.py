@@ -53,7 +53,7 @@ def test_every_option_of_every_group_composes(root: Path) -> None:
 
 
 # Snakemake hands over all nested values as text. A reader brings its points; others are beside these, a section is
-# written anew, nothing is left of a point of the same name; a trigger wants its detector once its point is decoded.
+# written again, nothing is left of a point of the same name; a trigger wants its detector once its point is decoded.
 WRITTEN = """
 judge: {use: gpt_oss_120b, base_url: 'http://gpu7:1/v1', seed: '3'}
     => judge: {name: gpt_oss_120b, base_url: 'http://gpu7:1/v1', seed: 3}
@@ -236,7 +236,7 @@ def test_identity_leaves_transport_out(root: Path) -> None:
     assert repr(host) == repr(schema.MemorySettings()) != repr(schema.MemorySettings(n_local=1)), "journals go by it"
     plain = identity(load(compose({}, root)))
     bars = {"use": "tiny", "bars": [{"set": "biographies", "limit": 50}]}
-    assert identity(load(compose({"reader": bars}, root))) == plain, "another bar decodes nothing anew"
+    assert identity(load(compose({"reader": bars}, root))) == plain, "a different bar decodes nothing again"
     judge = plain["judge"]
     assert {"model", "temperature", "seed"} <= set(judge)
     assert not {"base_url", "concurrency", "timeout_s", "api_key_env"} & set(judge)

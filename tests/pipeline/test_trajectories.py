@@ -288,7 +288,7 @@ def test_answers_decoded_together_are_those_apart(reader, tmp_path, monkeypatch,
     assert list(results.answers) == list(apart.answers)
     rejected = results.traces["utaca-K6-sub2"]["rolled_back"].to_pylist()
     assert 0 < sum(rejected) < len(rejected)
-    # A killed run decodes a group anew where one of its answers is missing, and gives the same.
+    # A killed run decodes a group again if one of its answers is missing, and gives the same.
     for path in sorted((tmp_path / "together").rglob("*.parquet"))[::4]:
         path.unlink()
     again = decoded(reader, inputs, points, journal, **how, together=True)

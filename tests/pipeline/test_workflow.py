@@ -472,7 +472,7 @@ def results(folder: Path) -> dict[str, object]:
 def test_a_killed_run_resumes_and_ends_in_the_same_bytes(finished: Path, tmp_path: Path) -> None:
     folder = tmp_path / "utaca"
     shutil.copytree(finished, folder, symlinks=True)
-    # What is decoded from block memory and answered is made anew, by the detectors of the finished run.
+    # What is decoded from block memory and answered is made again, by the detectors of the finished run.
     made, splits = folder / "results" / "smoke", ("validation", "test")
     for name in ("journal", *(f"generations/{split}/blocks" for split in splits), "trajectories/test", "scores"):
         shutil.rmtree(made / name)

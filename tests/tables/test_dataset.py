@@ -75,16 +75,16 @@ def test_a_run_stands_beside_the_papers_data_set(tmp_path: Path) -> None:
     assert len(found) == len(frame), "a row is named once"
     for split, count, facts in (("Training", "3", "1"), ("Validation", "1", "1"), ("Test", "2", "1 to 2")):
         assert found[f"{split} split", "Documents"][0] == count
-        assert found[f"{split} split", "Facts a document"][0] == facts
+        assert found[f"{split} split", "Facts per document"][0] == facts
     assert [found[f"{split} split", "Documents"][1] for split in ("Training", "Test")] == ["10,000", "100"]
-    assert found["Training split", "Tokens a document"] == ("900 to 1,100, mean 1,001", "")
-    tokens = found["Test split", "Tokens a document"]
+    assert found["Training split", "Tokens per document"] == ("900 to 1,100, mean 1,001", "")
+    tokens = found["Test split", "Tokens per document"]
     assert tokens == ("171,000 to 400,000, mean 285,500", "171,000 to 400,000, mean 252,000")
-    assert found["Training split", "Text"][0] == "Summary in filler"
+    assert found["Training split", "Text"][0] == "Summary among simple sentences"
     assert found["Training split", "Padding"] == ("none", "")
     assert found["Test split", "Padding"] == ("embedded (synthetic prose)", "Wikipedia")
     assert found["Test split", "Text"] == (
-        "reference (built-in rules, not GPT-OSS-120B nor any language model)", "GPT-OSS-120B",
+        "reference (built-in rules, no language model; the paper used GPT-OSS-120B)", "GPT-OSS-120B",
     )  # fmt: skip
     assert found["Attributes, training", "Hobby"][0] == "The hobby of Ann is Chess."
     assert found["Attributes, training", "Timezone"] == ("", paper.tables().attributes["timezone"])
@@ -99,7 +99,7 @@ def test_a_run_stands_beside_the_papers_data_set(tmp_path: Path) -> None:
     assert (found[articles, "Arts"], found[articles, "History"][0]) == (("1: Jazz", "17"), "0")
     for item, here, reported in (
         ("Width of the embedding", "24", "4,096 (Llama-3.1-8B), 3,584 (Qwen2-7B)"),
-        ("Signals, a number each", "1", "1"),
+        ("Signals, one number each", "1", "1"),
         ("Width of the hidden vector", "64", "64"),
         ("Inner width of a signal's encoder", "32", "32"),
         ("Residual blocks", "3", "3"),
@@ -112,15 +112,14 @@ def test_a_run_stands_beside_the_papers_data_set(tmp_path: Path) -> None:
     assert found[training, "Seeds"] == ("2", "8")
     alike = {item for part, item in found if part == training} - {"Steps", "Seeds"}
     assert all(here == reported for item in alike for here, reported in [found[training, item]])
-    assert "What run smoke-7 is made of." in Table.of("dataset", frame, config).caption
+    assert "The run is smoke-7." in Table.of("dataset", frame, config).caption
 
 
 def test_other_detectors_say_what_they_have(tmp_path: Path) -> None:
     settings = schema.DetectorSettings(signals=["margin", "retrieval"], embedding=False, classes=2)
     found = cells(dataset.dataset(files(tmp_path, settings, list(paper_articles())), reference_config()))
-    assert [found["Detector", item][0] for item in ("Width of the embedding", "Signals, a number each", "Classes")] == [
-        "none", "2", "2",
-    ]  # fmt: skip
+    items = ("Width of the embedding", "Signals, one number each", "Classes")
+    assert [found["Detector", item][0] for item in items] == ["none", "2", "2"]
     assert found["Articles of the padding", "The paper's"][0] == "90 of 90, synthetic prose under their titles"
     bare = cells(dataset.dataset(files(tmp_path, schema.DetectorSettings(signals=[]), ["Zoo"]), reference_config()))
     assert bare["Detector", "Inner width of a signal's encoder"][0] == "none"

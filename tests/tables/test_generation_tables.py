@@ -209,6 +209,6 @@ def test_seconds_and_memory_are_of_answers_that_were_decoded_by_themselves(tmp_p
     assert list(frame["seconds_per_token"]) == [0.25, 0.75]
     assert set(frame["peak_gib"]) == {2.0}
     assert set(frame["n_timed"]) == {2}
-    assert frame.attrs["timed"] == "2 documents, decoded each by itself"
+    assert frame.attrs["timed"] == "2 documents, decoded one at a time"
     assert list(generation.generation(files, config, "test")["seconds_per_token"]) == [0.25, 0.75]
     assert point_tables.points(inputs(answers, scores), config, "tradeoff")["seconds_per_token"].isna().all()

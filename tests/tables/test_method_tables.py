@@ -85,7 +85,7 @@ def test_a_method_is_held_against_the_nearest_adaptive_point(tmp_path, config, m
         beside = table.frame.set_index(["method", "setting"])["paper_cas_pct"]
         assert beside["InfLLM", "K=8"] == infllm
         assert beside["SnapKV", "512 tokens"] == pytest.approx(snapkv, nan_ok=True)
-        assert f"its figure with {'Qwen2-7B' if reader == 'qwen2_7b' else 'Llama-3.1-8B'}" in table.caption
+        assert f"the paper's figures with {'Qwen2-7B' if reader == 'qwen2_7b' else 'Llama-3.1-8B'}" in table.caption
 
 
 def test_a_trigger_on_a_method_failures_and_what_did_not_run_have_their_rows(tmp_path, config, monkeypatch) -> None:
@@ -125,9 +125,9 @@ def test_settings_that_are_not_the_sources_are_named(tmp_path, config, monkeypat
     assert settings["SnapKV"] == "128 tokens, window=16"
     assert settings["FreqKV"] == "budget=640"
     assert settings["LLMLingua-2"] == "model=results/training/llmlingua_classifier"
-    assert "a small one that this project trains" in table.caption
+    assert "a small classifier that this project trains" in table.caption
     config.methods["llmlingua2"]["model"] = "microsoft/llmlingua-2-xlm-roberta-large-meetingbank"
-    assert "is a small one" not in shown("methods", found, decoded, config, monkeypatch).caption
+    assert "a small classifier" not in shown("methods", found, decoded, config, monkeypatch).caption
 
 
 def test_a_point_of_every_detector_seed_is_one_row(tmp_path, config) -> None:

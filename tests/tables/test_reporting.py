@@ -263,7 +263,7 @@ def test_detection_by_budget(detections, config):
         "Budget", "mAcc %", "Recall N %", "Recall P %", "Balanced acc. %", "AUROC", "Uncertain %", "Tokens",
     ]  # fmt: skip
     assert rows[2][-1] == str(8 * N_DOCUMENTS - 1)
-    assert "UT-ACA on the test split's trajectories" in shown.caption
+    assert "The detector is UT-ACA." in shown.caption
 
 
 def test_distrust_of_every_variant_and_split(detections, config, tmp_path):
@@ -500,8 +500,10 @@ def test_the_best_value_of_a_column_is_bold_and_the_oracle_left_out(results, con
     frame["family"] = ["infllm", "agreement", "utaca", "utaca"]
     table = Table.of("test", frame, config)
     assert table.best["cas_pct"] == [3]
-    assert table.caption.endswith("Bold: the best value of a column, the oracle left out. Paper: its figure with "
-        "Llama-3.1-8B, other model and data.")  # fmt: skip
+    assert table.caption.endswith(
+        "Bold: the best value of a column, without the agreement oracle. Columns 'paper' have the paper's figures with "
+        "Llama-3.1-8B: a different model, other data."
+    )
     (cas,) = (column for column in table.content().columns if column.title == "CAS %")
     assert cas.best == [3]
     for folded in (True, False):

@@ -220,7 +220,7 @@ def test_labels_table_without_a_sheet_has_a_row_for_each_condition_of_evidence(t
     given = {"d2": [0, 1], "d2/partial": [0, 2], "d3/missing": [2, 2]}
     test = table(*(answer(name, [" Golf", " club"], labels) for name, labels in given.items()))
     made = Table.of("labels", labels_of(tmp_path, {"train": LABELS, "test": test}, None), CONFIG)
-    assert all(text in made.caption + made.run for text in ("no corrections yet", "; 4 documents;"))
+    assert all(text in made.caption + made.run for text in ("No person has corrected labels yet.", "; 4 documents;"))
     assert "Cohen's kappa" not in made.cells()[0], "a column of dashes is left out"
     frame = made.frame.set_index("split")
     conditions = [f"test, {condition} evidence" for condition in ("complete", "partial", "missing")]
@@ -282,7 +282,7 @@ def test_human_table_compares_the_same_answers(tmp_path):
 
     made = human_table([])
     assert (len(made.frame), made.frame["n_scored"][0]) == (1, 0)
-    assert "no human scores yet" in made.caption
+    assert "No person has scored the answers yet." in made.caption
     made = human_table([sheet])
     frame = made.frame.set_index("point")
     one, other = frame.loc[points[0]], frame.loc[points[1]]

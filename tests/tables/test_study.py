@@ -76,7 +76,7 @@ def test_a_row_is_an_answer_and_the_last_one_their_means(tmp_path: Path) -> None
     human = {("d1", "hobby"): 0.2, ("d1", "major"): 0.5, ("d1", "city"): 0.9, ("d2", "major"): 0.3}
     frame = study.human(inputs(tmp_path, first, more, other), CONFIG)
     made = Table.of("human", frame, CONFIG)
-    assert "No person has scored them yet" in made.caption
+    assert "No person has scored the answers yet" in made.caption
     assert "UT-ACA K_max=64, Sub.16" in made.caption
     assert not {"human_pct", "n_right"} & set(made.columns)
     assert {"string_match_pct", "cas_pct", "paper_human_pct"} <= set(made.columns)

@@ -178,12 +178,12 @@ class Table:
         best = _best(entry, shown, frame)
         caption = _filled(entry.caption, words)
         if best:
-            oracle = ", the oracle left out" if "agreement" in set(frame.get("family", ())) else ""
+            oracle = ", without the agreement oracle" if "agreement" in set(frame.get("family", ())) else ""
             caption += f" Bold: the best value of a column{oracle}."
         if any(column_name.startswith("paper_") for column_name in shown):
             reader = words["reader"]
-            compared = "same reader model, other data" if reader == config.reader.name else "other model and data"
-            caption += f" Paper: its figure with {paper.NAMES[reader]}, {compared}."
+            model = "the same model" if reader == config.reader.name else "a different model"
+            caption += f" Columns 'paper' have the paper's figures with {paper.NAMES[reader]}: {model}, other data."
         run = ""
         if entry.role:
             seeds = words["seeds"] or seeds_in_words(config)

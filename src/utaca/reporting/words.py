@@ -18,7 +18,7 @@ def corpus_in_words(config: schema.Config) -> str:
 def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
     """The name of an endpoint with its model, or with a note that built-in rules replace a model."""
     if endpoint.kind == "reference":
-        return f"{endpoint.name} (built-in rules, not GPT-OSS-120B nor any language model)"
+        return f"{endpoint.name} (built-in rules, no language model; the paper used GPT-OSS-120B)"
     return f"{endpoint.name} ({endpoint.model})"
 
 
@@ -91,4 +91,4 @@ def reader_in_words(reader: schema.ReaderSettings) -> str:
 def intervals_in_words(config: schema.Config) -> str:
     """The end of a caption that says what the intervals in brackets are."""
     what = f"documents, and seeds if a figure has several ({config.scale.bootstrap} resamples)"
-    return f"brackets: {statistics.LEVEL:.0%} bootstrap over {what}."
+    return f"brackets: {statistics.LEVEL:.0%} bootstrap intervals over {what}."

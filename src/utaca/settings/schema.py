@@ -733,11 +733,12 @@ class TaskSetSettings:
     examples: Whole = setting(0, minimum=0)
     """Number of rows that are asked, from the first. 0 means all; of RULER's own rows, 500."""
 
-    mended: bool = setting(False)
-    """`qa_1` and `qa_2`: whether questions are drawn from all that there are, and the documents of each sample shuffled
-    in an order of its own.
+    shuffled: bool = setting(False)
+    """`qa_1` and `qa_2`: whether questions are drawn at random from the whole file, and each sample has its own order
+    of documents.
 
-    The official generator takes the first questions and shuffles all samples in the same way.
+    Otherwise a set asks the first questions, and the documents of all samples are shuffled in the same way, as by the
+    official generator. With `articles`, only their questions count.
     """
 
     evidence: Annotated[list[Evidence], Distinct] = setting(["complete"])

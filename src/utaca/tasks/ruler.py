@@ -4,8 +4,8 @@ Prompts follow the official generator (``scripts/data/synthetic/qa.py`` of githu
 documents: those that a question was written about (SQuAD one, HotpotQA ten), then the others of the same article, then
 random ones. N is determined once, on the first question, as the most that fit into ``length``; longer samples have
 fewer. The official generator takes the first questions of a file, and shuffles all samples under one seed, so that
-samples of N documents are permuted alike. ``mended`` draws the questions from the whole file and gives each sample its
-own seed.
+samples of N documents are permuted alike. With ``shuffled``, questions are drawn at random from the whole file, and
+each sample has a seed of its own.
 
 Where these prompts differ from the official code's:
 
@@ -188,7 +188,7 @@ class _Ruler(Task):
         return documents
 
     def _selected(self, path: Path, questions: Sequence[_Question], settings: TaskSetSettings) -> Sequence[_Question]:
-        """The questions that a set asks: the first of the file's ``questions``, or with ``mended`` a random draw.
+        """The questions that a set asks: the first of the file's ``questions``, or with ``shuffled`` a random draw.
 
         Raises :class:`UserError`, which names the file ``path``, if two have one id or there are too few.
         """
@@ -199,7 +199,7 @@ class _Ruler(Task):
                 f"{path} has {len(questions)} questions for task {self.name}, but its set asks for "
                 f"{settings.examples or 'all'}; ask for fewer, or name a larger file"
             )
-        if settings.mended:
+        if settings.shuffled:
             questions = random.Random(SEED).sample(questions, len(questions))
         return questions[: settings.examples or None]
 
@@ -214,7 +214,7 @@ class _Ruler(Task):
         near_or_gold = {*question.kept[_COMPLETE], *near}
         others = [document for document in documents if document not in near_or_gold]
         far = rng.sample(others, len(others))
-        seed = f"{SEED}:shuffle:{question.id}" if settings.mended else SEED
+        seed = f"{SEED}:shuffle:{question.id}" if settings.shuffled else SEED
         samples = {}
         for evidence in {_COMPLETE, *settings.evidence}:
             # A distractor must not state the evidence that was left out. For SQuAD only the same article is searched,

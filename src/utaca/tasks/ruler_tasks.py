@@ -53,7 +53,7 @@ class Official(Task):
     def check(self, settings: TaskSetSettings) -> None:
         """Raise :class:`UserError` also for keys of sets that make other rows, and a length without room."""
         super().check(settings)
-        own = {"mended": settings.mended, "pool": settings.pool, "articles": settings.articles}
+        own = {"shuffled": settings.shuffled, "pool": settings.pool, "articles": settings.articles}
         own["evidence"] = settings.evidence != ["complete"]
         for key, is_set in own.items():
             if is_set:

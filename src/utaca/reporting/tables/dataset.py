@@ -78,8 +78,8 @@ def _split(
     kinds = {span["kind"] for document in documents for span in document["spans"]}
     is_padded = "article" in kinds  # else only simple sentences ("filler"), if anything, stand around the biography
     yield _row(part, "Documents", len(documents), in_paper.documents)
-    yield _row(part, "Facts a document", range_of_facts, in_paper.facts)
-    yield _row(part, "Tokens a document", lengths([document["n_tokens"] for document in documents]), tokens_in_paper)
+    yield _row(part, "Facts per document", range_of_facts, in_paper.facts)
+    yield _row(part, "Tokens per document", lengths([document["n_tokens"] for document in documents]), tokens_in_paper)
     # One writer wrote all biographies of a split.
     yield _row(part, "Text", _writer(people[0]["writer"], config), in_paper.text)
     yield _row(part, "Padding", corpus_in_words(config) if is_padded else "none", in_paper.padding)
@@ -89,7 +89,8 @@ def _writer(name: str, config: schema.Config) -> str:
     """Who wrote the biographies of a split, in words; ``name`` is the writer in schema "biographies"."""
     if name == config.writer.model:
         return endpoint_in_words(config.writer)
-    return {"pattern": "Summary in filler", "people": f"By hand, {config.scale.test.people}"}.get(name, name)
+    in_words = {"pattern": "Summary among simple sentences", "people": f"By hand, {config.scale.test.people}"}
+    return in_words.get(name, name)
 
 
 def _attributes(biographies: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Row]:
@@ -197,7 +198,7 @@ def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
     settings = detector.settings
     part = "Detector"
     yield _row(part, "Width of the embedding", detector.input_width if settings.embedding else "none", widths)
-    yield _row(part, "Signals, a number each", len(settings.signals), in_paper.signals)
+    yield _row(part, "Signals, one number each", len(settings.signals), in_paper.signals)
     yield _row(part, "Width of the hidden vector", detector.head.in_features, in_paper.width)
     inner = encoders[0][0].out_features if encoders else "none"
     yield _row(part, "Inner width of a signal's encoder", inner, in_paper.signal_width)
@@ -210,7 +211,7 @@ def _detector(seeds: Sequence[Detector]) -> Iterator[Row]:
     yield _row(part, "Dropout, signals and blocks", DROPOUT, in_paper.dropout)
     yield _row(part, "First learning rate of Adam", LEARNING_RATE, in_paper.learning_rate)
     yield _row(part, "Steps", detector.facts.get("steps"), in_paper.steps)
-    yield _row(part, "Trajectories a step", BATCH, in_paper.batch)
+    yield _row(part, "Trajectories per step", BATCH, in_paper.batch)
     yield _row(part, "Weights of hallucinated, correct, unknown", CLASS_WEIGHTS, in_paper.class_weights)
     yield _row(part, "Steps between validations", EVALUATE_EVERY, in_paper.evaluate_every)
     yield _row(part, "Seeds", len(seeds), in_paper.seeds)

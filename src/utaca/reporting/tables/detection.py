@@ -194,7 +194,7 @@ def budget_masks(data: Detections, config: schema.Config) -> dict[str, np.ndarra
 
 
 def ablation(files: Files, config: schema.Config) -> pd.DataFrame:
-    """Make the ablation table: detectors with only some components, measured alone and as triggers of generation.
+    """Make the ablation table: detectors with only some components, measured on trajectories and as triggers.
 
     It has the rows of the paper's table; a row whose variant the run has not trained has no figures.
     """
@@ -239,7 +239,7 @@ def _variant_with(components: tuple[bool, bool, bool], config: schema.Config) ->
     main = config.detectors[config.detector]
     margin, embedding, lstm = components
     signals = ["margin"] if margin else []
-    # Training answers are chained for an LSTM only; 1 means that each stands by itself.
+    # Training answers are chained for an LSTM only; 1 means that no answers are chained.
     chain = main.chain if lstm else 1
     wanted = replace(main, signals=signals, embedding=embedding, lstm=lstm, chain=chain)
     # The config's detector first: another variant may differ from it in its name only.
@@ -284,7 +284,7 @@ def _decoded_in_words(decoded: Mapping[str, PointResult]) -> str:
         return ""
     point = next(iter(decoded.values()))
     setting = f"K_max={point.budget}, {point.policy.capitalize()}"
-    return f"mTokens and CAS are those of {setting} with the row's detector as its trigger, if the run decodes it so."
+    return f"mTokens and CAS are those of {setting} with the row's detector as its trigger, if that point is decoded."
 
 
 def _row(data: Detections, name: str, metrics: Metrics, draws: Draws, chosen: np.ndarray | bool = True) -> Row:

@@ -130,6 +130,6 @@ def _classifier(config: schema.Config) -> Sequence[str]:
     if config.settings_of("llmlingua2").get("model") != schema.CLASSIFIER:
         return []
     return [
-        f"The classifier of LLMLingua-2 ({schema.CLASSIFIER}) is a small one that this project trains on documents "
-        "of its own, not the published one."
+        f"LLMLingua-2 has a small classifier that this project trains on its own documents ({schema.CLASSIFIER}), not "
+        "the published one."
     ]

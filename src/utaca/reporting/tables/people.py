@@ -51,7 +51,7 @@ def labels(files: Files, config: schema.Config) -> pd.DataFrame:
             name = f"{split}, {condition} evidence"
             table.append(_labels_row(name, of_split[conditions == condition], chosen, sheet is not None, config))
     n_documents = sum(of_split["document"].map(original).nunique() for of_split in tokens.values())
-    remark = "" if sheet is not None else " (no corrections yet)"
+    remark = "" if sheet is not None else "No person has corrected labels yet."
     return framed(table, n_documents, f"config seed {config.seed}", reviewed=remark)
 
 
@@ -119,7 +119,7 @@ def human_points(files: Files, config: schema.Config) -> pd.DataFrame:
     table.append(_human_row(ALL, ALL, scored, config))
     frame = pd.DataFrame(table)
     frame.insert(0, "sheet", sheet is not None)
-    remark = "" if sheet is not None else " (no human scores yet)"
+    remark = "" if sheet is not None else "No person has scored the answers yet."
     return framed(frame, len({row["document"] for row in judged}), f"config seed {config.seed}", scored=remark)
 
 

@@ -83,5 +83,5 @@ class PointTable:
             len(self.points[0].documents),
             reader=self.reader,
             split=self.entry.points[0].replace("test", "long-context test"),
-            timed=f"{documents}, decoded each by itself" if self.one_at_a_time else documents,
+            timed=f"{documents}, decoded one at a time" if self.one_at_a_time else documents,
         )

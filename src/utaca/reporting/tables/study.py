@@ -86,7 +86,7 @@ class Study:
 
     def framed(self, table: Sequence[Row], config: schema.Config) -> pd.DataFrame:
         """Make the frame of a ``table`` of these answers, with the words that the captions of such tables share."""
-        remark = "" if self.sheet else "No person has scored them yet: columns of human scores are left out."
+        remark = "" if self.sheet else "No person has scored the answers yet, so columns of human scores are left out."
         return framed(table, len(self.answers), point=label_in_words(self.point, config), scored=remark)
 
 
