@@ -22,7 +22,6 @@ from utaca.runs import record as runs
 from utaca.runs import command_line as command
 from utaca.runs import config_files as configfiles
 from utaca.runs import interrupt
-from utaca.runs import time_left
 from utaca.runs.compose import compose
 from utaca.runs.places import check_paths, share_source
 from utaca.readers import public
@@ -30,6 +29,7 @@ from utaca.settings.checks import SPLITS
 from utaca.settings.triggers import as_written
 from workflow.needs import Needs
 from workflow.plan import KINDS, SHEETS, Plan, there
+from workflow.time_left import watch
 
 # Earlier ones do not read profiles/default/profile.yaml.
 min_version("9.19.0")
@@ -131,7 +131,7 @@ onstart:
             # Whatever part of the run is made first, its name is taken.
             asked = any(job.rule.name == "run_config" for job in workflow.dag.jobs)
             runs.claim(config, Path(OUT), asked=asked)
-            time_left.watch(SETTINGS, jobs, Path(OUT).parent)
+            watch(SETTINGS, jobs, Path(OUT).parent)
         except UserError as error:
             sys.exit(f"Error: {error}")
 

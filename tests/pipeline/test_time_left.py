@@ -9,7 +9,7 @@ import yaml
 from commands import snakemake
 from conftest import ROOT
 
-from utaca.runs.time_left import Job, TimeLeft, earlier_seconds, in_words, rule_of, seconds_in
+from workflow.time_left import Job, TimeLeft, earlier_seconds, in_words, rule_of, seconds_in
 
 JOBS = {
     1: Job("short", "short/a.tsv"),
@@ -114,8 +114,8 @@ WORKFLOW = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-sys.path.insert(0, SOURCE)
-from utaca.runs import time_left
+sys.path[:0] = SOURCES
+from workflow import time_left
 time_left.EVERY = 0
 settings = SimpleNamespace(run="toy", scale=SimpleNamespace(name="s"), reader=SimpleNamespace(name="r"))
 
@@ -133,7 +133,7 @@ onstart:
 
 
 def test_snakemake_logs_the_line_unless_progress_is_silenced(tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(f"SOURCE = {str(ROOT / 'src')!r}\n{WORKFLOW}", encoding="utf-8")
+    (tmp_path / "Snakefile").write_text(f"SOURCES = {[str(ROOT / 'src'), str(ROOT)]!r}\n{WORKFLOW}", encoding="utf-8")
     done = snakemake(tmp_path, "--cores", "1", "--quiet", "rules")
     assert done.returncode == 0, done.stdout
     lines = [line for line in done.stdout.splitlines() if line.startswith("Run toy: ")]
