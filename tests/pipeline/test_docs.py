@@ -163,7 +163,7 @@ def test_what_cannot_be_quoted_is_a_sentence(tmp_path: Path, settings: str, said
 def test_the_papers_means_imply_how_often_it_expands() -> None:
     """By answers whose every n-th token is expanded, and by the recalls of its table of detection."""
     page = " ".join((ROOT / "docs" / "paper.md").read_text(encoding="utf-8").split())
-    (bullet,) = re.findall(r"\* \*\*How often it expands\.\*\*(.*?) \* \*\*", page)
+    (bullet,) = re.findall(r"\* \*\*How often UT-ACA expands\.\*\*(.*?) \* \*\*", page)
     written = [float(one) for one in re.findall(r"([\d.]+)th\b", bullet)]
     points = [
         (k_max, policies.parse(policy), figures["mtokens"] / 16)
@@ -171,7 +171,7 @@ def test_the_papers_means_imply_how_often_it_expands() -> None:
         for (method, k_max, policy), figures in paper.tables().test[reader].items()
         if method == "utaca"
     ]
-    blocks = re.search(r"\(([\d., and]+) blocks\)", bullet)
+    blocks = re.search(r"a mean of ([\d., and]+) blocks", bullet)
     assert [f"{mean:.1f}" for _, _, mean in points[:4]] == re.findall(r"\d+\.\d", blocks[1])
     for (k_max, policy, mean), n in zip(points, written, strict=True):
         seldom, often = round(n) + 1, round(n) - 1
@@ -185,7 +185,7 @@ def test_the_papers_means_imply_how_often_it_expands() -> None:
     ours = paper.tables().detection["utaca"]
     share = (ours["recall_p_pct"] - ours["macc_pct"]) / (ours["recall_p_pct"] - ours["recall_n_pct"])
     distrusted = share * ours["recall_n_pct"] + (1 - share) * (100 - ours["recall_p_pct"])
-    assert f"distrusts {distrusted:.1f} %, {100 * share:.1f} % being uncertain" in bullet
+    assert f"distrusts {distrusted:.1f} % of the tokens, although only {100 * share:.1f} % are uncertain" in bullet
 
 
 # Commands and paths
