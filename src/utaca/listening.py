@@ -53,7 +53,8 @@ def bound(host: str, port: int) -> list[socket.socket]:
         except OSError as error:
             unbound.close()
             if sockets and error.errno == errno.EADDRNOTAVAIL:
-                continue  # An address of a name that has others, such as IPv6 if it is switched off.
+                # Not available here, for example IPv6 that is switched off; another address of the name is bound.
+                continue
             for other in sockets:
                 other.close()
             raise UserError(refused(host, port, error)) from error

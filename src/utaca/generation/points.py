@@ -399,8 +399,9 @@ _OF_A_PASS = ("token", "k", "margin", "logprob", "top_tokens", "top_logits")
 
 
 def trace_rows(document: str, generation: Generation) -> Iterator[dict[str, Any]]:
-    """Yield an answer's rows of schema "traces", one per token; ``point``, the name of the point, is empty.
+    """Yield an answer's rows of schema "traces", one per token.
 
+    The column ``point`` is left empty; :meth:`_Journaled.answer` puts the point's name there.
     The columns ``tentative_…`` are those of the token's first pass, which is the accepted pass if none was rolled back.
     """
     for step, token in enumerate(generation.trace):

@@ -119,7 +119,7 @@ def _judged_tokens(
     accepted = tuple((row["token"], row["text"]) for row in trace)
     whole = (accepted, answer["finish"] == "eos")
     for step, row in enumerate(trace):
-        # A first pass under K_max (the answer's budget), whose token the detector gave probabilities.
+        # A first pass with fewer blocks than K_max (the answer's budget), whose token the detector gave probabilities.
         is_judged = row["tentative_k"] < answer["budget"] and row["p_correct"] is not None
         if not is_judged:
             continue

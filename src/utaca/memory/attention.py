@@ -118,11 +118,11 @@ def received(query: Tensor, keys: Tensor, lse: Tensor, scaling: float, *, causal
     """Attention mass [B, G, n] that each key [B, G, n, D] gets from all queries [B, H, T, D] together (InfLLM).
 
     ``lse`` [B, H, T] is the log-sum-exp of :func:`attention`. The mass of a key is the sum over queries of
-    exp(q·k scaling - lse). The sum is computed by swapping roles: attention with the keys as queries, the queries as
-    keys, and -lse / scaling as one more coordinate has this sum as its softmax denominator. That coordinate is split
-    into three, whose sum keeps float32's precision in any type. With ``causal``, keys and queries belong to the same
-    tokens; time is then reversed, so that the later tokens, whose queries see a key, come before that key. The one
-    query per head of T = 1 needs none of this: its products are computed directly.
+    exp(q·k scaling - lse). To compute it, the roles are swapped: the keys become queries, and the queries, with
+    -lse / scaling as one more coordinate, become keys. The softmax denominator of this attention is the sum. The
+    additional coordinate is split into three, whose sum keeps float32's precision in any type. With ``causal``, keys
+    and queries belong to the same tokens; time is then reversed, so that the later tokens, whose queries see a key,
+    come before that key. If T is 1, none of this is needed: the products are computed directly.
     """
     g = keys.shape[1]
     shared = query.shape[1] // keys.shape[1]

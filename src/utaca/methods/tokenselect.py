@@ -34,7 +34,7 @@ class Voting(Continuation):
         return lambda x: x
 
     def look(self, layer: int, query: Tensor, scaling: float) -> Tensor:
-        """Attend to the tokens that the chunk's queries elect, at positions that count them from 0."""
+        """Attend to the tokens that the chunk's queries elect. A token's position is its index among them."""
         later = self.later[layer]
         n_new = query.shape[2]
         tokens = self._elected(layer, query, self.start + len(later))

@@ -338,7 +338,7 @@ def load(settings: ReaderSettings) -> Reader:
 def _read(
     settings: ReaderSettings, config: PretrainedConfig
 ) -> tuple[PreTrainedModel, Collection[str], Collection[str]]:
-    """Read the weights; also returns the names of those that are missing and of those that the model lacks."""
+    """Load the model; also returns the names of the weights that the files lack, and of those that the model lacks."""
     if settings.weights == "packed":
         (file,) = files.weights(settings)
         return packed.load(file, config)
@@ -358,7 +358,7 @@ def _read(
 def _keys_of(path: str) -> dict[str, Any]:
     """Config keys and values for a path or hub id: those of the listed reader whose model it is, else the defaults.
 
-    Raises :class:`UserError` if there is neither a file or folder of this path, nor may the hub have a model of it.
+    Raises :class:`UserError` if nothing exists at this path, and it can be neither a hub id nor a GGUF file.
     """
     if not (os.path.lexists(path) or hub.is_id(path) or gguf.is_gguf(path)):
         raise UserError(files.absent(path))

@@ -83,13 +83,14 @@ def _attention(
 ) -> tuple[Tensor, Any]:
     """Forward of an attention sub-layer without its rotation.
 
-    Block memory runs a model at position zero, where the rotation only multiplies queries and keys by ``scale``. A pass
-    without ``attending`` is none of block memory's and takes transformers' form.
+    Block memory runs a model at position zero, where the rotation only multiplies queries and keys by ``scale``. Passes
+    without ``attending`` do not come from block memory, and use transformers' own forward.
     """
     if attending is None:
         return type(attention).forward(attention, hidden_states, *args, **others)
     if getattr(attention, "sliding_window", None) is not None:
-        # transformers' form refuses to let block memory attend to a window.
+        # Block memory does not support layers with a sliding window; transformers' own forward calls utaca's attention
+        # function, which raises the error that says so.
         return type(attention).forward(attention, hidden_states, *args, attending=attending, **others)
     query, key, value = _projected(attention, joined, hidden_states)
     if hasattr(attention, "q_norm"):

@@ -185,7 +185,7 @@ def _expanded_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _reader_faults(reader: schema.ReaderSettings) -> Iterator[str]:
-    """Faults of a reader's settings, which contradict each other."""
+    """Faults of a reader's settings: values that are not allowed, or that contradict each other."""
     if reader.prompt not in wordings():
         yield f"reader.prompt is {reader.prompt!r} but must be one of {', '.join(wordings())}."
     memory = reader.memory

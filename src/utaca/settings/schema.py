@@ -490,7 +490,9 @@ class EndpointSettings:
     """Price of a million completion tokens, in USD."""
 
     attempts: Whole = setting(3, minimum=1)
-    """Largest number of answers to one request. If the last one is also unusable, the request counts as failed."""
+    """Largest number of answers to one request. If the last one is also unusable, the request counts as failed. Also
+    the largest number of its tries that end without an answer, such as time-outs.
+    """
 
     max_failed: Number = setting(0.05, minimum=0.0, maximum=1.0)
     """Share of failed requests above which a stage stops."""
@@ -574,8 +576,9 @@ class DetectorSettings:
     start: OptionalText = setting("")
     """Variant that gives the starting weights, each seed to the same seed.
 
-    The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights classes by their shares.
-    If training does not improve on the starting weights, they are kept. Empty means random weights and a full training.
+    The training then only calibrates: it has at most 300 steps at a rate of 1e-4, and weights each class by the inverse
+    of its share. If training does not improve on the starting weights, they are kept. Empty means random weights and a
+    full training.
     """
 
     taken: OptionalText = setting("")

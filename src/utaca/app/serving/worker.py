@@ -111,8 +111,8 @@ class Worker(threading.Thread):
     def submit(self, jobs: Sequence[Job]) -> None:
         """Queue a request's jobs, all or none of them.
 
-        Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. Jobs of the request do
-        not count as waiting: a request with more prompts than may wait would be rejected at every attempt.
+        Raises :class:`Fault` if a document is too long, or the server is overloaded or ending. Only jobs of earlier
+        requests count as waiting. Otherwise a request with more than ``WAITING`` prompts would always be rejected.
         """
         longest = max(len(job.order.document) for job in jobs)
         message = self.memories.fault(longest)
@@ -131,7 +131,10 @@ class Worker(threading.Thread):
         self._news.put(None)  # wakes the thread
 
     def run(self) -> None:
-        """Take turns until the worker is closed and no answer is left; then, or after an error, end all jobs."""
+        """Run one turn after another until the worker is closed and no answer is under way.
+
+        Then, or after an error, end all jobs that are left.
+        """
         try:
             while self._deadline is None or self._answering or self._news.qsize():
                 self._turn()
@@ -155,7 +158,7 @@ class Worker(threading.Thread):
         return [*self._waiting, *self._being_read, *self._answering]
 
     def _turn(self) -> None:
-        """Take one turn: receive jobs, end those that must not continue, read a chunk, decode a step of all answers."""
+        """Run one turn: receive jobs, end those that must not continue, read a chunk, decode a step of all answers."""
         self._receive()
         is_closed = self._deadline is not None
         is_late = is_closed and time.monotonic() > self._deadline

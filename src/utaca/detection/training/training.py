@@ -60,8 +60,8 @@ def train(
     ``initial``: detectors, one per seed, whose weights training starts from, instead of random ones. Training is then a
     limited calibration: at most :data:`CALIBRATION_STEPS` steps, all at :data:`CALIBRATION_RATE`, a validation every
     :data:`CALIBRATION_EVALUATE_EVERY` of them and one of the starting weights, which are kept if no later ones are
-    better. Answers to the questions of a calibration are often wrong, so that classes weigh by their shares in the
-    training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`, as with ``settings.weights`` "shares".
+    better. Answers to the questions of a calibration are often wrong, so each class weighs by the inverse of its share
+    in the training set (:func:`class_weights`) and not by :data:`CLASS_WEIGHTS`, as with ``settings.weights`` "shares".
 
     ``second``: more trajectories, of other documents than ``train``; half of each batch then comes from each of the two
     sets. ``reader`` decoded the trajectories; the detectors refuse any other reader (:meth:`Detector.check`).
@@ -248,7 +248,7 @@ def _set_thresholds(detector: Detector, validation: Sequences) -> None:
 
 
 def _add_distrust(detectors: Sequence[Detector], **sets: Sequences) -> None:
-    """Add to the detectors' facts the shares of the labelled tokens that are uncertain, and that each distrusts.
+    """Record two shares of the labelled tokens in each detector's facts: the uncertain, and those that it distrusts.
 
     ``sets`` are "train" and "validation". Logs a warning if the detectors distrust too many validation tokens on
     average. All detectors have the same settings.

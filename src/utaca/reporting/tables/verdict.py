@@ -125,7 +125,7 @@ def _no_verdict(missing: str) -> str:
 
 @dataclass(frozen=True)
 class _Gain:
-    """A gain on InfLLM at equal tokens: of the ``accepted`` passes, which the paper counts, and of all passes."""
+    """A gain over InfLLM at equal tokens: of the ``accepted`` passes, which the paper counts, and of all passes."""
 
     accepted: Resampled
     all_passes: Resampled
@@ -251,12 +251,13 @@ class _Comparison:
         return alike and not self._beyond(point.ratio(MTOKENS)) and not self._beyond(control.ratio(MTOKENS))
 
     def _gain(self, point: PointResult) -> _Gain:
-        """The point's gain on InfLLM at equal tokens."""
+        """The point's gain over InfLLM at equal tokens."""
         return _Gain(self.curve.gain(point), self.curve.gain(point, ALL_PASSES))
 
     def _row(self, point: PointResult, gain: _Gain, claim: Claim) -> Row:
-        """The row of a ``point``; its ``gain`` is on InfLLM or, in a comparison of points, the difference of theirs.
+        """The row of a ``point``.
 
+        ``gain`` is the point's gain over InfLLM or, if two points are compared, the difference of their gains.
         ``meets`` says whether the point is within InfLLM's range of mTokens, so that the gain is at equal tokens. Only
         a planned comparison has a p-value.
         """
