@@ -42,7 +42,7 @@ def gpus(devices: Path = Path("/dev")) -> int:
 def visible_gpus(number: int) -> list[str]:
     """Names of the ``number`` GPUs that CUDA shows to this process, in CUDA's order, as in CUDA_VISIBLE_DEVICES.
 
-    Without this variable they are their indices: "0", "1", ...
+    Without this variable, the names are the GPUs' indices: "0", "1", ...
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:

@@ -146,7 +146,7 @@ class _Reading:
         return "\n".join(part for part in parts if part.strip())
 
     def rest(self) -> Iterator[str]:
-        """Yield the values of the form's fields that stand on no page, once all pages were read.
+        """Yield the values of the form's fields that are on no page; to be called after all pages were read.
 
         The form (/AcroForm) is a tree of fields: /Kids of a node are the fields below it, or its places on pages. The
         values that :meth:`page` has read are not read again (:meth:`_field`).

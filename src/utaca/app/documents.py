@@ -106,13 +106,14 @@ def _text_of(content: bytes, path: str, name: str, left_out: list[str]) -> str:
     Adds a phrase to ``left_out`` for each kind of thing that was left out. Raises :class:`UserError` if no text is
     left.
     """
-    # In a file named .pdf, other bytes may precede the mark; without the name, it could be a text about PDF.
+    # In a file named .pdf, other bytes may come before the mark %PDF-. In any other file it must come first, because a
+    # text may mention it.
     start = content[:1024] if path.lower().endswith(".pdf") else content[:5]
     is_pdf = b"%PDF-" in start
     text = _of_pdf(content, name, left_out) if is_pdf else _of_text(content, name, path.lower(), left_out)
     if not text.strip():
         advice = "if it is a scan, run OCR on it first" if is_pdf else "give another document"
-        # What the advice does not say already.
+        # Phrases that recommend OCR, as the advice does, are left out.
         phrases = [phrase for phrase in left_out if "OCR" not in phrase]
         why = f" ({_on_a_line('; '.join(phrases))})" if phrases else ""
         raise UserError(f"document {name} has no text{why}; {advice}")

@@ -16,7 +16,7 @@ def tell(sentence: str) -> None:
 
 
 def guard() -> None:
-    """Make standard output raise :class:`UserError` if it cannot be written to, and standard error go on.
+    """Make standard output raise :class:`UserError` if it cannot be written to; standard error then raises nothing.
 
     Raises :class:`UserError` at once if standard output is closed. A broken pipe stays a :class:`BrokenPipeError`.
     """

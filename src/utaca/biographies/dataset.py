@@ -45,8 +45,8 @@ def biographies(
 ) -> Iterator[dict]:
     """Make the biographies of a split, as rows of schema "biographies"; ``count`` and ``seed`` as for :func:`drafts`.
 
-    A biography of "train" and "validation" is the sentence that states its fact, which stands among simple sentences
-    in its document (:mod:`utaca.biographies.fillers`). A biography of "test" has the sentences that
+    A biography of "train" and "validation" is one sentence, which states its fact. In the document, this sentence
+    stands among simple ones (:mod:`utaca.biographies.fillers`). A biography of "test" has the sentences that
     ``write(person's name, facts)`` returns with the places that state the facts; ``writer`` names the model that wrote
     them.
     """

@@ -225,10 +225,10 @@ class Drafts:
         upcoming: Iterator[tuple[int, int]],
         also: int | None = None,
     ) -> Generator[list[Step], None, Row]:
-        """Yield the steps of a pass of ``tokens`` [T], and of guesses under the ``upcoming`` budgets, to be run.
+        """Yield the steps that must run in a pass: those of ``tokens`` [T], and of guesses under ``upcoming`` budgets.
 
-        Return the row of ``tokens``. ``also`` is a guess of the first token after them, in addition to those that are
-        looked up. The passes of :class:`CompactPasses` are yielded first.
+        Return the row of ``tokens``. ``also`` is a guess of the first token after them, in addition to guesses that are
+        looked up. The steps of earlier passes, with which :class:`CompactPasses` makes its guesses, are yielded first.
         """
         self.reject()
         guesses: list[int] = []

@@ -36,7 +36,10 @@ def settings_of(path: str | Path) -> schema.DetectorSettings:
 
 
 def built(facts: Mapping[str, Any]) -> schema.DetectorSettings:
-    """The settings among what a file says, :func:`about`; raises :class:`UserError` if they are of another version."""
+    """The settings of a detector, from all that its file says (:func:`about`).
+
+    Raises :class:`UserError` if another version of utaca wrote them.
+    """
     return build(schema.DetectorSettings, facts["settings"])
 
 

@@ -256,13 +256,16 @@ class _Journaled:
         return _with_columns(row.drop_columns("trace"), **names), _with_columns(trace, point=point.label)
 
     def _row(self, setup: _Setup) -> pa.Table:
-        """The answer at a point as a journal's row: from shared passes, not run, from the journal, or decoded now."""
+        """The answer at a point as a journal's row.
+
+        It was decoded in passes shared with other points, cannot be run, is in the journal, or is decoded now.
+        """
         if setup.point.label in self.shared:
             return self.shared[setup.point.label]
         if lacking := setup.lacking(self.answers.reader):
             # This row is not journaled, because what is missing now may be installed next time.
             return self.table([(_not_run(lacking), setup.point)])
-        # Memory that does not suffice now may suffice next time, too.
+        # An answer that failed for lack of memory is not journaled either: the memory may suffice next time.
         return self.journal.table(f"row/{setup.identity}/{self.key}", partial(self._decode, setup), failed="memory")
 
     def _decode(self, setup: _Setup) -> pa.Table:

@@ -145,7 +145,7 @@ def _drop_repeated(labeller: Role) -> None:
     by_requests: dict[Any, dict[str, Any]] = {}
     for item in labeller.used:
         requests = tuple(answer["request"] for answer in item["answers"])
-        # An item without answers has only its name.
+        # An item without answers has no requests, so its name stands for it.
         by_requests[requests or item["item"]] = item
     labeller.used[:] = by_requests.values()
 

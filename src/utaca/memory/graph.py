@@ -66,7 +66,7 @@ class StepGraph:
     @torch.inference_mode()
     def run(self, step: BlockStep) -> None:
         """Run a step of the branch, of one token and 1 to ``k_max`` blocks; sets the step's results."""
-        # A thread has a device of its own, on which torch would record.
+        # Each thread has its own current device, and torch would record on that one.
         with torch.cuda.device(self.token.device):
             self.token.copy_(step.tokens)
             self.place.fill_(step.n_before)

@@ -385,7 +385,7 @@ def _parameters_in(path: Path) -> int:
 
     stored = _stored(path)
     with safe_open(path, "numpy") as file:
-        # A file of packed weights has them in other shapes than the model's, and says how many they are.
+        # A file of packed weights has other shapes than the model, and its metadata have the number of parameters.
         said = (file.metadata() or {}).get(gguf.PARAMETERS)
     return sum(prod(weight.shape) for weight in stored.values()) if said is None else int(said)
 

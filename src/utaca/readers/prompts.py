@@ -68,7 +68,10 @@ def _rendered(
     answered: bool,
     remedy: str = "correct its chat_template.jinja, or use another reader",
 ) -> str:
-    """Render messages, (role, text) each, with the chat template; unless ``answered``, open an answer after them."""
+    """Render messages, (role, text) each, with the chat template.
+
+    Unless they are ``answered``, the beginning of the assistant's message follows them.
+    """
     with in_a_sentence(f"the chat template of {tokenizer.name_or_path!r} cannot be rendered", remedy):
         return tokenizer.apply_chat_template(
             [{"role": role, "content": text} for role, text in messages],

@@ -392,7 +392,7 @@ def _overview_table(
         if on_page.empty:
             return [mean, ""]
         on_page = on_page.assign(place=on_page["document"].map(place))
-        # The lowest CAS, and of equals the first by the page's order; failed judgements (NaN) are sorted last.
+        # The lowest CAS, and among equal ones the first in the page's order; failed judgements (NaN) are sorted last.
         worst = on_page.sort_values(["cas", "place"], kind="stable").iloc[0]
         document, point, attribute = worst["document"], worst["point"], worst["attribute"]
         step = first_steps.get((document, point, attribute), 0)

@@ -15,8 +15,9 @@ from utaca.errors import UserError
 def read(argv: Sequence[str]) -> Namespace:
     """Parse a command line of Snakemake, as in ``sys.argv``, into its options.
 
-    They have the names of Snakemake's parser (``targets``, ``dryrun``, ``touch``, ``config``). If the parser refuses
-    ``argv``, as it may that of another program, which loaded the workflow from Python, they have their defaults.
+    They have the names of Snakemake's parser (``targets``, ``dryrun``, ``touch``, ``config``). Another program may have
+    loaded the workflow from Python. If the parser refuses the arguments of that program, the options have their
+    defaults.
     """
     parser = get_argument_parser()
     try:

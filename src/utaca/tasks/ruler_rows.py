@@ -74,11 +74,11 @@ class Room:
 
     @property
     def most(self) -> int:
-        """The tokens of prompt and answer together, without the template."""
+        """The largest number of tokens of prompt and answer together, without the template."""
         return self.length - self.template
 
     def holds(self, text: str, more: int = 0) -> bool:
-        """Whether a prompt with ``more`` further tokens leaves room for the answer."""
+        """Whether a prompt of ``text`` and ``more`` further tokens leaves room for the answer."""
         return self.tokens(text) + more + self.answer <= self.most
 
 

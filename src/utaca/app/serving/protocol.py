@@ -276,7 +276,7 @@ class Order:
     def key(self) -> tuple[bytes, bool]:
         """The key under which the document is stored: a digest of its tokens, and whether it is scored.
 
-        It is a digest because the worker looks it up between two tokens, for each order that waits.
+        A digest is fast to look up: the worker does so between two tokens, for each order that waits.
         """
         return hashlib.sha256(array("q", self.document)).digest(), self.scored
 
@@ -528,8 +528,8 @@ def _tokens(prompts: Prompts, text: str) -> list[int]:
 def _places(offsets: Sequence[tuple[int, int]], starts: Sequence[int], lengths: Sequence[int]) -> Places:
     """The places of a conversation's tokens in its messages.
 
-    ``offsets`` are the tokens' begins and ends in the conversation, ``starts`` and ``lengths`` those of the messages,
-    all in characters.
+    ``offsets`` has the first character and the end of each token in the conversation. ``starts`` and ``lengths`` are
+    those of the messages. All are in characters.
     """
     places = []
     message = 0

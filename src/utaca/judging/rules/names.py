@@ -314,7 +314,7 @@ def _misspells(word: str, meant: str) -> bool:
 
 @functools.cache
 def _sound(word: str) -> str:
-    """A word in a spelling in which words that sound alike are mostly the same."""
+    """A spelling of a word that is mostly the same for words that sound alike."""
     hard = re.sub(r"ck|ch|c(?![eiy])", "k", word.replace("ph", "f").replace("y", "i"))
     return re.sub(r"(.)\1", r"\1", hard)
 
@@ -482,7 +482,7 @@ def alike(text: str, other: str, of: str) -> bool:
     if bare(text) == bare(other) != "":
         signs = {*SIGNED.findall(fold(text))}
         other_signs = {*SIGNED.findall(fold(other))}
-        # A currency may be left out in either.
+        # Either of the two may leave out the sign of the currency.
         lacks_currency = not (signs and other_signs) and signs | other_signs <= {*"$€£¥₹"}
         if signs == other_signs or lacks_currency:
             return True
