@@ -151,7 +151,8 @@ class Padder:
     def _cut(self, text: str, needed: int, slack: int) -> str:
         """Cut a paragraph to at most ``needed`` tokens; "" if its first word is longer.
 
-        The cut is at a sentence end if one leaves at most ``slack`` tokens fewer, else at the last word end that fits.
+        The cut is at the last sentence end that fits, if at most ``slack`` of the tokens are then missing. Otherwise it
+        is at the last word end that fits.
         """
         # ``least``: tokens that a cut at such an end must leave.
         for pattern, least in ((SENTENCE_END, needed - slack), (_WORD_END, 1)):

@@ -420,7 +420,7 @@ def borrowed(model: PreTrainedModel, memory: MemorySettings | None = None) -> Re
     here = {"path": path, "dtype": str(model.dtype).removeprefix("torch."), "device": model.device.type}
     given = {} if memory is None else {"memory": asdict(memory)}
     settings = build_reader(keys | here | given)
-    # A deep copy takes what it finds in its memo, and copies nothing of it.
+    # A deep copy does not copy the objects that its memo has: it takes them as they are.
     shared = {id(tensor): tensor for tensor in chain(model.parameters(), model.buffers())}
     own = copy.deepcopy(model, shared).eval()
     own.set_attn_implementation(ATTENTION)

@@ -83,7 +83,7 @@ def _has_bars(config: schema.Config) -> bool:
 
 
 def _is_calibrated(config: schema.Config) -> bool:
-    """Whether benchmarks are asked, and a detector learns from some."""
+    """Whether the run asks questions of benchmarks, and a detector learns from questions of some."""
     return bool(config.asked) and any(detector.sets for detector in config.detectors.values())
 
 

@@ -183,7 +183,7 @@ def _misread(value: Any, path: str) -> Iterator[str]:
 
 
 def _read_as(value: Any) -> str:
-    """What YAML took a text for that it parsed as ``value``, in words."""
+    """The type of ``value`` in words: what YAML took a text for."""
     kinds = {bool: "true or false", int: "a number", float: "a number", type(None): "nothing (null)"}
     return kinds.get(type(value), "a date" if isinstance(value, date) else "another type")
 

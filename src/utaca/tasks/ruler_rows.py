@@ -482,7 +482,7 @@ class Questions(Searched):
 
 
 def _in_words(context: str, query: str, kind: str, answers: tuple[str, ...]) -> Sample:
-    """The row of a haystack: a plural where several values are asked for."""
+    """The row of a haystack, in the plural if several values are asked for."""
     if len(answers) == 1:
         some, is_are, which, kind_asked = "A", "is", "is", kind[:-1]
     else:
