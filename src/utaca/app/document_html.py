@@ -389,7 +389,7 @@ class _Page:
         return inner, style
 
     def _break(self, tag: str, style: _Style) -> None:
-        """End the line before and after an element of its own lines; a paragraph has a blank line around it."""
+        """End the line before and after an element that has lines of its own; blank lines are around a paragraph."""
         lines = 0
         if _PARAGRAPHS.fullmatch(tag):
             lines = 2

@@ -205,7 +205,7 @@ class _Reading:
                 kind = note.get("/Subtype")
                 texts = list(self._field(page, note) if kind == "/Widget" else self._remark(page, note, kind))
                 is_hidden = int(note.get("/F", 0)) & (_HIDDEN | _NO_VIEW) or _is_off(note, self._layers)
-            except Exception:  # others may be whole
+            except Exception:  # other annotations may be readable
                 self._unread = True
                 continue
             if is_hidden:

@@ -117,8 +117,9 @@ def replays(
 def _generations(
     reader: Reader, question: Asked, method: Adaptive, detector: Detector, decisions: Sequence[Decision], at_once: int
 ) -> list[Generation]:
-    """Decode the answer to a question as decided, then with each of the ``decisions`` turned; ``at_once`` share passes.
+    """Decode the answer to a question as decided, then with each of the ``decisions`` reversed.
 
+    The passes of ``at_once`` answers are shared.
     Raises :class:`UserError` if memory does not suffice for so many answers side by side.
     """
     # Block memory is read without room for the question and the answer (0 tokens).

@@ -93,7 +93,7 @@ class SavedDocuments:
         except DamagedError:
             if os.access(path, os.R_OK):
                 self._tell(f"The saved document {path} is damaged; it is read again.")
-                # A folder that cannot be written to keeps it.
+                # In a folder that cannot be written to, the file stays.
                 with suppress(OSError):
                     path.unlink()
             elif os.path.isfile(path):  # else another process has removed it meanwhile

@@ -36,7 +36,7 @@ class HeavyHitters(MethodState):
             mass = torch.cat((self.mass[layer], mass), 1)
         n = len(pairs)
         rotary.reserve(n)
-        # At positions that are indices in the cache.
+        # Positions are indices in the cache.
         rotated = Pairs(rotary(pairs.keys, range(n)), pairs.values)
         seen = causal_mask(n_new, n, key.device)
         segments = [rotated.under(rotary(query, range(n - n_new, n)), seen)]

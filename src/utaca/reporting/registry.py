@@ -65,7 +65,7 @@ class When:
 
 
 def _decodes(section: str, points: str) -> When:
-    """The condition that the config decodes points in a ``section``, which the group ``points`` has."""
+    """The condition that the config decodes points in a ``section``, as the option ``points`` does."""
     return When(lambda config: bool(config.decode.get(section)), f"points in decode.{section}", f"points={points}")
 
 

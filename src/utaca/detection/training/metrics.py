@@ -78,9 +78,9 @@ def calibration_error(p: np.ndarray, label: np.ndarray) -> float:
 
 
 def calibration_bins(p: np.ndarray, label: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ten bins of :func:`calibration_error`: their tokens, their mean p_N and their share of uncertain tokens.
+    """The ten bins of :func:`calibration_error`: their numbers of tokens, mean p_N and shares of uncertain tokens.
 
-    All three are [10]; an empty bin has the mean and the share NaN. The arguments are those of the error.
+    All three are [10]; an empty bin has the mean and the share NaN. The arguments are those of that function.
     """
     labelled = label >= 0
     p = p[labelled].astype(np.float64)
