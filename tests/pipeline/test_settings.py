@@ -33,6 +33,7 @@ from utaca.settings.validation import keys, keys_of
 COMPANY = {
     ("points", "ood_public"): {"detectors": "calibrated"},
     ("points", "evidence"): {"detectors": "evidence"},
+    ("points", "plan"): {"detectors": "evidence"},
     ("detectors", "evidence"): {"points": "evidence"},
     ("detectors", "evidence_frozen"): {"points": "evidence"},
     ("detectors", "calibrated"): {"tasks": "paper"},
@@ -87,7 +88,9 @@ def test_what_is_written_goes_on_top_of_the_options(root: Path, line: str) -> No
 
 MISTAKES = r"""
 plan: {primary: utaca-K4-sub1 over no_detector-K4-sub1}
-    => plan names 'no_detector-K4-sub1' but must name adaptive points of decode.test, which are utaca-K4-sub1
+    => plan names 'no_detector-K4-sub1' after 'over' but must name adaptive or top_p points of decode.test, which are
+    utaca-K4-sub1
+plan: {primary: infllm-K4} => plan names 'infllm-K4' but must name adaptive points of decode.test, which are
 suites: tiny_full => unknown config key suites
 judge: {base_url: http://gpu7:8/v1}
     => judge.name is reference, which is the name of the built-in endpoint; name the server and its model: --config

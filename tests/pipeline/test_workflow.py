@@ -622,7 +622,7 @@ def test_sheets_lead_to_the_tables_and_their_loss_to_the_same_bytes(finished: Pa
     agreed, expected = shares.trace(), shares.sum(1) @ shares.sum(0)
     assert len(compared) > 20
     assert 0.5 < agreed < 1
-    assert (row["n_reviewed"], row["n_changed"]) == (len(labels), -(-len(labels) // 4))
+    assert (row["n_reviewed"], row["n_person"]) == (len(labels), -(-len(labels) // 4))
     assert row["agreement_pct"] == pytest.approx(100 * agreed, abs=1e-3)
     assert row["kappa"] == pytest.approx((agreed - expected) / (1 - expected), abs=1e-5)
 

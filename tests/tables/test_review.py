@@ -255,7 +255,7 @@ def test_corrections_change_what_they_name_and_the_labels_table_compares_what_ch
     assert correct(LABELS, "train", read_sheet(path, Correction)).to_pylist() == expected
     reviewed = {"train": LABELS, "test": table(answer("d2", [" Golf", " club"], [0, 2]))}
     frame = labels_of(tmp_path, reviewed, path).set_index("split")
-    counts = {"n_reviewed": [4, 0, 2, 6], "n_changed": [3, 0, 1, 4], "n_failed": [0] * 4, "n_compared": [1, 0, 2, 3]}
+    counts = {"n_reviewed": [4, 0, 2, 6], "n_person": [3, 0, 1, 4], "n_failed": [0] * 4, "n_compared": [1, 0, 2, 3]}
     assert frame[[*counts]].to_dict("list") == counts
     # labeller 1 0 2, person 1 0 0: alike 2/3, by chance 1/3 * 2/3 + 1/3 * 1/3 + 0 = 1/3
     assert frame.loc["all", "kappa"] == pytest.approx(0.5)
@@ -359,7 +359,7 @@ def test_labels_are_reviewed_by_keyboard_and_come_back(chromium, tmp_path):
     assert [(row["step"], row["text"], row["label"]) for row in changed] == [
         (step, text, 2) for step, text in enumerate(WRITTEN, start=6)
     ]
-    assert labels_of(tmp_path, {"train": labels}, path)["n_changed"][0] == 5
+    assert labels_of(tmp_path, {"train": labels}, path)["n_person"][0] == 5
 
 
 def test_scores_are_given_by_keyboard_and_come_back(chromium, tmp_path):

@@ -215,6 +215,20 @@ def test_a_plan_compares_two_points(tmp_path, config) -> None:
         judged(files, config)
 
 
+def test_a_plan_compares_with_top_p(tmp_path, config) -> None:
+    given = [*INFLLM, *utaca((32, 128, 0.55)), ("top_p", 32, "top_p.0.9", "", 256, 0.6)]
+    files = made(tmp_path, given)
+    top_p = point(*given[-1][:4]).label
+    config = planned(config, given, "utaca-K32-sub16", [f"utaca-K32-sub16 over {top_p}"])
+    rows = judged(files, config).frame.set_index("name")
+    pair = rows.loc["UT-ACA K_max=32, Sub.16 over Top-p K_max=32, p=0.9"]
+    # UT-ACA gains 25 points at 128 tokens, top-p 10 at 256.
+    assert pair["gain_pct"] == pytest.approx(15)
+    assert pair["claim"] == "secondary"
+    terms = [("utaca-K32-sub16", 1), ("infllm-K8", -1), (top_p, -1), ("infllm-K16", 1)]
+    assert (pair["gain_pct_low"], pair["gain_pct_high"]) == pytest.approx(resampled(files, terms))
+
+
 def test_other_numbers_of_tokens_are_no_equal_tokens(tmp_path, config) -> None:
     few, many, near, *none = utaca((16, 30, 0.1), (96, 900, 0.1), (32, 123, 0.1), (64, 0, 0.0))
     table = judged(made(tmp_path, [*INFLLM, few, many], failed=2), config)

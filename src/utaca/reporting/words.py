@@ -6,7 +6,7 @@ from utaca.reporting import statistics
 from utaca.settings import schema
 
 _SMALLEST = "smoke"
-"""The scale whose documents are so few and short that its figures mean nothing."""
+"""The scale whose documents are so few and short that its numbers mean nothing."""
 
 
 def corpus_in_words(config: schema.Config) -> str:
@@ -23,7 +23,7 @@ def endpoint_in_words(endpoint: schema.EndpointSettings) -> str:
 
 
 def what_is_synthetic(config: schema.Config) -> str:
-    """Sentences on the synthetic parts of a run, and on the origin of the paper's figures."""
+    """Sentences on the synthetic parts of a run, and on the origin of the paper's numbers."""
     people_file = config.scale.test.people  # biographies that people wrote; "" if the test split's people are drawn
     sentences = ["All people and facts are invented."]
     if people_file:
@@ -90,5 +90,5 @@ def reader_in_words(reader: schema.ReaderSettings) -> str:
 
 def intervals_in_words(config: schema.Config) -> str:
     """The end of a caption that says what the intervals in brackets are."""
-    what = f"documents, and seeds if a figure has several ({config.scale.bootstrap} resamples)"
+    what = f"documents, and seeds if a number has several ({config.scale.bootstrap} resamples)"
     return f"brackets: {statistics.LEVEL:.0%} bootstrap intervals over {what}."

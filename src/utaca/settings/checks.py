@@ -426,18 +426,30 @@ def _decode_faults(config: schema.Config) -> Iterator[str]:
 
 
 def _plan_faults(config: schema.Config) -> Iterator[str]:
-    """Faults of the plan's comparisons; each of their names must be an adaptive point of ``decode.test``."""
+    """Faults of the plan's comparisons.
+
+    The first point of each must be an adaptive point of ``decode.test``. The second may also have the method "top_p".
+    """
     if config.plan.secondary and not config.plan.primary:
         yield "plan.secondary is set but plan.primary is empty; set plan.primary to the main comparison."
-    adaptive = [name for name in config.decode.get(schema.TEST, ()) if config.points[name].adaptive]
+    decoded = config.decode.get(schema.TEST, ())
+    adaptive = [name for name in decoded if config.points[name].adaptive]
+    over = [name for name in decoded if name in adaptive or config.points[name].method == schema.TOP_P]
     comparisons = config.plan.comparisons
-    # A comparison is a pair of names, of which the second may be "".
-    for name in dict.fromkeys(name for comparison in comparisons for name in comparison if name):
-        if name not in adaptive:
-            yield (
-                f"plan names {name!r} but must name adaptive points of decode.test, which are "
-                f"{', '.join(adaptive) or 'none'}."
+    faults = []
+    for comparison in comparisons:
+        if comparison.label not in adaptive:
+            names = ", ".join(adaptive) or "none"
+            faults.append(
+                f"plan names {comparison.label!r} but must name adaptive points of decode.test, which are {names}."
             )
+        if comparison.over and comparison.over not in over:
+            names = ", ".join(over) or "none"
+            faults.append(
+                f"plan names {comparison.over!r} after 'over' but must name adaptive or top_p points of decode.test, "
+                f"which are {names}."
+            )
+    yield from dict.fromkeys(faults)
     for comparison in dict.fromkeys(comparisons):
         if comparisons.count(comparison) > 1:
             yield f"plan names {' over '.join(filter(None, comparison))} twice; remove one."

@@ -804,7 +804,7 @@ class PlanSettings:
     planned.
 
     `NAME`: the point is compared with InfLLM at equal tokens. `NAME over NAME`: the gains of two points over InfLLM are
-    compared.
+    compared. Points must be adaptive; the second one may also have the method `top_p`.
     """
 
     secondary: list[str] = setting([])

@@ -277,7 +277,7 @@ def _draw_reliability(axes: Axes, bins: pd.DataFrame) -> None:
         name = bins["detector"].iloc[0]
         axes.plot(*pooled, color=color, marker="o", linewidth=2, label=f"{name}: calibration error {error:.3f}")
         axes.legend(loc="upper left", fontsize=SMALL)
-    axes.set_xlabel("probability of an uncertain token (p_N)")
+    axes.set_xlabel("probability that a token is uncertain (p_N)")
     axes.set_ylabel("share of uncertain tokens")
 
 

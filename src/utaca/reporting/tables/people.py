@@ -75,7 +75,6 @@ def _labels_row(
     answers = {(correction.split, correction.document, correction.budget) for correction in corrections}
     row["n_reviewed_answers"] = len(answers)
     row["n_reviewed"] = len(corrections)
-    row["n_changed"] = sum(correction.human != correction.label for correction in corrections)
     # Only tokens of answers drawn at random show how far the two agree, and of these only tokens that the labeller
     # labelled: the alignment labels the others (template), or their request failed.
     compared = []
