@@ -29,13 +29,13 @@ EVERY = 30.0
 BENCHMARKS = "benchmarks"
 """The folder of a run in which Snakemake writes the seconds of each job."""
 _TRIED = 5
-"""Other runs, the newest first, among which one of the same size is looked for."""
+"""The number of other runs, the newest first, among which one of the same size is looked for."""
 
 
 class Job(NamedTuple):
     """A job: its ``rule``, and its file in the run's folder of benchmarks, as ``generate/test-blocks-0.tsv``.
 
-    A job without a benchmark file ("") has nothing to do, such as that of a target.
+    A job without a benchmark file (""), such as that of a target, has nothing to do.
     """
 
     rule: str
@@ -43,7 +43,7 @@ class Job(NamedTuple):
 
 
 def rule_of(benchmark: str) -> str:
-    """The rule of a benchmark file: its folder, or for a rule with only one job its name, as ``corpus.tsv``."""
+    """The rule of a benchmark file: its folder or, for a rule with one job, the file's own name (``corpus.tsv``)."""
     return Path(benchmark).parts[0].removesuffix(".tsv")
 
 
@@ -85,7 +85,9 @@ def earlier_seconds(settings: schema.Config, results: Path) -> dict[str, float]:
 
 
 class TimeLeft:
-    """The state of a run's ``jobs``, by Snakemake's number of the job, from which :meth:`line` makes the line.
+    """What is known of a run's ``jobs`` while it goes on; :meth:`line` puts it in words.
+
+    ``jobs`` are by Snakemake's number of the job.
 
     ``earlier`` are seconds of jobs by benchmark file. All times are seconds of one clock; the run starts at ``now``.
     """

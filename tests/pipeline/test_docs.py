@@ -147,6 +147,7 @@ def test_pages_list_the_papers_tables(tmp_path: Path) -> None:
         ("{table: quick/test.csv, where: 'method == \"h2o\"', text: x}", "has no row"),
         ('{table: quick/test.csv, text: "{cas_pct}"}', "2 rows, not of one"),
         ("{table: quick/test.csv, where: cas >, text: x}", "cannot be looked up"),
+        ("{table: quick/test.csv, only: {setting: [K=0]}, text: x}", "column setting has no K=0"),
         ("{table: quick/test.csv, where: 'method == \"utaca\"', text: '{cas}'}", "its columns are method"),
         ("{rows: 1}", "names no table and no paragraph"),
         ("{paper: figures}", "of paper, tables can be quoted"),

@@ -111,7 +111,7 @@ def label_traces(
 def _judged_tokens(
     answer: Row, trace: Sequence[Row], document: Row, decode: Callable[[Sequence[int]], str], texts: _Texts
 ) -> Iterator[_Judged]:
-    """Yield the judged tokens of an answer; adds the texts in which they must be labelled to ``texts``.
+    """Yield the judged tokens of an answer, and add to ``texts`` the texts in which they must be labelled.
 
     ``trace`` are the answer's rows of schema "traces" in the order of their steps.
     """

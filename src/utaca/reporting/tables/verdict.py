@@ -258,8 +258,8 @@ class _Comparison:
         """The row of a ``point``.
 
         ``gain`` is the point's gain over InfLLM or, if two points are compared, the difference of their gains.
-        ``meets`` says whether the point is within InfLLM's range of mTokens, so that the gain is at equal tokens. Only
-        a planned comparison has a p-value.
+        The column ``meets`` says whether the point is within InfLLM's range of mTokens, so that the gain is at equal
+        tokens. Only a planned comparison has a p-value.
         """
         note = self._beyond(point.ratio(MTOKENS))
         row = identified(point, self.config)
