@@ -211,6 +211,8 @@ def _rows(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
             derived = frame.eval(expression, engine="python")
             frame = pd.concat([frame, derived.rename(column)], axis=1)
         for column, values in settings.get("only", {}).items():
+            if column not in frame:
+                raise UserError(f"{path} has no column {column}; its columns are {', '.join(frame)}.")
             if absent := set(values) - set(frame[column]):
                 raise UserError(f"{path}: column {column} has no {', '.join(sorted(absent))}.")
             frame = frame[frame[column].isin(values)]

@@ -16,9 +16,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from snakemake.logging import logger
+from snakemake.logging import LogEvent, logger
 from snakemake.settings.enums import Quietness
-from snakemake_interface_logger_plugins.common import LogEvent
 
 from utaca.errors import UserError
 from utaca.runs import record

@@ -107,4 +107,4 @@ def test_the_readme_tells_the_memory_of_an_8b_reader(root: Path) -> None:
     readme = (root / "README.md").read_text(encoding="utf-8")
     words = " ".join(readme.split())
     assert f"For documents of 400,000 tokens, Llama needs about {device} GiB of GPU memory." in words
-    assert f"these stay in host memory, and {host} GiB of GPU memory are enough" in words
+    assert f"these stay in main memory, and {host} GiB of GPU memory are enough" in words

@@ -356,7 +356,7 @@ def test_snakemakes_own_report_holds_every_table_and_figure(finished: Path, tmp_
     assert {"smoke.html", "run.yaml", "manifest.json", "report.html"} <= held
     for entry in map(ENTRIES.get, SMOKE_TABLES | FIGURES):
         assert entry.title in page
-    assert "Run smoke of the experiment around UT-ACA" in page
+    assert "Run smoke of the UT-ACA experiment" in page
     assert "system-message" not in page
     assert smoke(finished) == {}, "captions and categories make nothing stale"
 
