@@ -21,7 +21,7 @@ PAGES = {
 # A page draws itself with scripts, for which the browser waits this many milliseconds.
 WAIT = 6000
 # A screenshot has few colours; a palette makes its file a third as large.
-COLOURS = 128
+COLOURS = 256
 
 
 def draw(browser: str, page: Path, size: tuple[int, int], picture: Path) -> None:
@@ -32,7 +32,7 @@ def draw(browser: str, page: Path, size: tuple[int, int], picture: Path) -> None
         options += [f"--window-size={size[0]},{size[1]}", f"--virtual-time-budget={WAIT}", f"--screenshot={shot}"]
         subprocess.run([browser, *options, page.resolve().as_uri()], check=True, capture_output=True)
         with Image.open(shot) as image:
-            image.convert("RGB").quantize(COLOURS).save(picture, optimize=True)
+            image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
 
 
 def main() -> None:
