@@ -200,6 +200,16 @@ def pads_single_rows(cpuinfo: Path = CPUINFO) -> bool:
     return cpuinfo.is_file() and "AuthenticAMD" in cpuinfo.read_text(encoding="utf-8")
 
 
+def multiplies_float32_faster(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether this CPU multiplies matrices of many rows faster in float32 than in bfloat16.
+
+    Intel's processors with bfloat16 instructions but without matrix units (AMX) do: one core took 172 ms for 512 rows
+    by a matrix of 1,536 x 8,960 in bfloat16, and 99 ms in float32.
+    """
+    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.is_file() else ""
+    return "GenuineIntel" in text and not re.search(r"\bamx_bf16\b", text)
+
+
 def chosen_dtype(dtype: str, device: str) -> str:
     """The compute type of a reader with these config values of ``dtype`` and ``device``; either may be "auto"."""
     if dtype != "auto":

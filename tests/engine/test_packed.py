@@ -69,7 +69,11 @@ def layer_of(kind: str, rows: int) -> tuple[packed.PackedLinear, torch.Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("outputs", [1, 64, 200])
-def test_products_by_digits_and_by_the_unpacked_matrix_are_those_of_the_exact_one(kind: str, outputs: int) -> None:
+@pytest.mark.parametrize("many", [torch.float32, torch.bfloat16])
+def test_products_by_digits_and_by_the_unpacked_matrix_are_those_of_the_exact_one(
+    kind: str, outputs: int, many: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "MANY", many)
     layer, exact = layer_of(kind, outputs)
     torch.manual_seed(0)
     few = packed.FEW[layer.digits]
@@ -82,7 +86,7 @@ def test_products_by_digits_and_by_the_unpacked_matrix_are_those_of_the_exact_on
         assert found.shape == (count, outputs)
         assert ((found - expected[:count]).abs() / size[:count]).max() < 2**-8
     assert torch.equal(layer(hidden[:6].view(2, 3, -1)), layer(hidden[:6]).view(2, 3, -1))
-    error = layer.unpacked().T[:outputs].float() - exact
+    error = layer.unpacked(many).T[:outputs].float() - exact
     assert error.norm() < 2**-7 * exact.norm()
 
 
@@ -92,7 +96,7 @@ def test_a_type_without_minima_is_rounded_in_its_scales_only() -> None:
         assert not layer.scales[..., 1].any(), "a zero of zero, which rounding leaves"
         zero = exact == 0
         assert zero.any()
-        assert not layer.unpacked().T[zero].any()
+        assert not layer.unpacked(packed.MANY).T[zero].any()
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -121,7 +125,7 @@ def test_the_bound_on_a_packed_product_holds() -> None:
     exact = gguf_blocks.groups(raw.rows, "Q4_K").values()
     for row in range(0, 300, 29):
         # The input for which the bound is nearly reached: the difference of packed and exact row.
-        difference = torch.eye(WIDTH).bfloat16() @ layer.unpacked()
+        difference = torch.eye(WIDTH).bfloat16() @ layer.unpacked(torch.bfloat16)
         hidden = (difference[:, row].float() - exact[row])[None].bfloat16() * 1e3
         error = (layer.product(hidden).float() - hidden.float() @ exact.T).abs()
         assert (error <= hidden.float().norm() * errors + 2**-7 * (hidden.float() @ exact.T).abs() + 1e-2).all()

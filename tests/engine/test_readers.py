@@ -28,7 +28,7 @@ import utaca
 from utaca.decoding.policies import Sub
 from utaca.decoding.triggers import Agreement
 from utaca.errors import UserError
-from utaca.machine import natural_dtype, pads_single_rows
+from utaca.machine import multiplies_float32_faster, natural_dtype, pads_single_rows
 from utaca.memory import Branch, prefill
 from utaca.methods.fastkv import FastKV
 from utaca.methods.full import FullAttention
@@ -349,6 +349,18 @@ def test_a_row_is_padded_where_the_processor_multiplies_two_faster(tmp_path: Pat
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\n", encoding="utf-8")
         assert pads_single_rows(tmp_path / "cpuinfo") == pads
     assert not pads_single_rows(tmp_path / "missing")
+
+
+def test_intels_processors_without_matrix_units_multiply_float32_faster(tmp_path: Path) -> None:
+    flags = "flags\t\t: fpu avx512f avx512_bf16"
+    for vendor, more, faster in (
+        ("GenuineIntel", "", True),
+        ("GenuineIntel", " amx_bf16", False),
+        ("AuthenticAMD", "", False),
+    ):
+        (tmp_path / "cpuinfo").write_text(f"vendor_id\t: {vendor}\n{flags}{more}\n", encoding="utf-8")
+        assert multiplies_float32_faster(tmp_path / "cpuinfo") == faster
+    assert not multiplies_float32_faster(tmp_path / "missing")
 
 
 def test_a_padded_row_gives_what_the_row_gives() -> None:

@@ -5,7 +5,8 @@ in bfloat16. A code of four bits is one digit. A longer code is two digits, 16 t
 matrix is twice as wide, and is multiplied by the input times 16 next to the input. So one kernel serves all types, and
 only scales and zeros are rounded.
 
-That product is fast for few rows. For many, the matrix is unpacked to bfloat16, into memory that all layers share.
+That product is fast for few rows. For many, the matrix is unpacked into memory that all layers share, in the type that
+the processor multiplies fastest.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
+from utaca.machine import multiplies_float32_faster
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.gguf_blocks import KINDS, Groups, groups
@@ -28,7 +30,9 @@ from utaca.readers.head import EXACT, ROUNDING, SUM_ERROR
 
 BYTES = "U8"
 """The type, as a file's header calls it, of packed digits."""
-FEW = {1: 128, 2: 40}
+MANY = torch.float32 if multiplies_float32_faster() else torch.bfloat16
+"""The type in which many rows are multiplied by an unpacked matrix on this machine."""
+FEW = {1: 96, 2: 48} if multiplies_float32_faster() else {1: 128, 2: 40}
 """Most rows of an input that are multiplied by the digits themselves, by the number of digits; docs/reader.md."""
 TILE = 64
 """Outputs whose digits lie together, as torch's kernel for AVX-512 reads them."""
@@ -113,7 +117,8 @@ class PackedLinear(nn.Module):
     def product(self, rows: Tensor) -> Tensor:
         """Product [R, N] of rows [R, K] with the matrix: by its digits for few rows, unpacked for many."""
         if len(rows) > FEW[self.digits]:
-            return (rows @ self.unpacked())[:, : self.out_features]
+            product = rows.to(MANY) @ self.unpacked(MANY)
+            return product[:, : self.out_features].to(rows.dtype)
         if self.digits == 2:
             # In the order of the digits (pack): for each group, the inputs of the first digits, then of the second.
             parts = rows.view(len(rows), -1, self.group)
@@ -122,15 +127,15 @@ class PackedLinear(nn.Module):
         kernel = torch.ops.aten._weight_int4pack_mm_for_cpu
         return kernel(rows.contiguous(), self.codes, size, self.scales)[:, : self.out_features]
 
-    def unpacked(self) -> Tensor:
-        """The transposed matrix [K, N'] in bfloat16, in memory that the next call in this thread overwrites."""
+    def unpacked(self, dtype: torch.dtype) -> Tensor:
+        """The transposed matrix [K, N'] in a ``dtype``, in memory that the next call in this thread overwrites."""
         filled = self.codes.shape[0]
         count = len(self.scales)
-        scales, zeros = (part.contiguous()[:, None] for part in self.scales.unbind(-1))
+        scales, zeros = (part.to(dtype).contiguous()[:, None] for part in self.scales.unbind(-1))
         if self.digits == 2:
             # Codes are taken from 128 on here, which a signed byte can hold, and not from their centre.
             zeros = zeros * 17 - (_CENTRE[2] - 128) * scales
-        matrix = _shared(self.in_features * filled)
+        matrix = _shared(self.in_features * filled, dtype)
         tiles = self.codes.view(-1, self.in_features * self.digits, TILE // 2)
         # [K, tiles, halves of a tile, outputs].
         outputs = matrix.view(self.in_features, -1, 2, TILE // 2)
@@ -151,12 +156,13 @@ class PackedLinear(nn.Module):
         return matrix.view(self.in_features, filled)
 
 
-def _shared(size: int) -> Tensor:
-    """Memory for ``size`` numbers in bfloat16 that all calls of a thread share, and overwrite."""
-    if not hasattr(_scratch, "matrix") or len(_scratch.matrix) < size:
+def _shared(size: int, dtype: torch.dtype) -> Tensor:
+    """Memory for ``size`` numbers of a type that all calls of a thread share, and overwrite."""
+    matrix = getattr(_scratch, "matrix", None)
+    if matrix is None or matrix.dtype != dtype or len(matrix) < size:
         # A tensor that is made in inference mode could not be written to outside of it.
         with torch.inference_mode(False):
-            _scratch.matrix = torch.empty(size, dtype=torch.bfloat16)
+            _scratch.matrix = torch.empty(size, dtype=dtype)
     return _scratch.matrix[:size]
 
 
