@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -145,6 +145,10 @@ class Device(TorchDispatchMode):
 
 class _NoGrad(torch.no_grad):
     """``torch.no_grad`` that can be called as ``torch.inference_mode`` is."""
+
+    def __new__(cls, mode: bool = True) -> Self:
+        # torch.no_grad takes an argument for the function that it decorates.
+        return super().__new__(cls)
 
     def __init__(self, mode: bool = True) -> None:
         super().__init__()

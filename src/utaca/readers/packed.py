@@ -11,7 +11,6 @@ the processor multiplies fastest.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -22,17 +21,15 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from utaca.machine import multiplies_float32_faster
 from utaca.readers.attention import ATTENTION
 from utaca.readers.families import FAMILIES
 from utaca.readers.gguf_blocks import KINDS, Groups, groups
 from utaca.readers.head import EXACT, ROUNDING, SUM_ERROR
+from utaca.readers.many_rows import CONVERTS, MANY, shared
 
 BYTES = "U8"
 """The type, as a file's header calls it, of packed digits."""
-MANY = torch.float32 if multiplies_float32_faster() else torch.bfloat16
-"""The type in which many rows are multiplied by an unpacked matrix on this machine."""
-FEW = {1: 96, 2: 48} if multiplies_float32_faster() else {1: 128, 2: 40}
+FEW = {1: 96, 2: 48} if CONVERTS else {1: 128, 2: 40}
 """Most rows of an input that are multiplied by the digits themselves, by the number of digits; docs/reader.md."""
 TILE = 64
 """Outputs whose digits lie together, as torch's kernel for AVX-512 reads them."""
@@ -48,7 +45,6 @@ _CANDIDATES = 64
 """Tokens of a hidden state whose exact logits are computed first: the best ones by the packed product."""
 _TOLERANCE = 2.0**-7
 """Largest difference between the kernel's product and the dequantised one, of the largest product."""
-_scratch = threading.local()
 
 
 class Digits(NamedTuple):
@@ -135,7 +131,7 @@ class PackedLinear(nn.Module):
         if self.digits == 2:
             # Codes are taken from 128 on here, which a signed byte can hold, and not from their centre.
             zeros = zeros * 17 - (_CENTRE[2] - 128) * scales
-        matrix = _shared(self.in_features * filled, dtype)
+        matrix = shared(self.in_features * filled, dtype)
         tiles = self.codes.view(-1, self.in_features * self.digits, TILE // 2)
         # [K, tiles, halves of a tile, outputs].
         outputs = matrix.view(self.in_features, -1, 2, TILE // 2)
@@ -154,16 +150,6 @@ class PackedLinear(nn.Module):
         groups = matrix.view(count, self.group, filled)
         torch.addcmul(zeros, groups, scales, out=groups)
         return matrix.view(self.in_features, filled)
-
-
-def _shared(size: int, dtype: torch.dtype) -> Tensor:
-    """Memory for ``size`` numbers of a type that all calls of a thread share, and overwrite."""
-    matrix = getattr(_scratch, "matrix", None)
-    if matrix is None or matrix.dtype != dtype or len(matrix) < size:
-        # A tensor that is made in inference mode could not be written to outside of it.
-        with torch.inference_mode(False):
-            _scratch.matrix = torch.empty(size, dtype=dtype)
-    return _scratch.matrix[:size]
 
 
 class PackedRows(nn.Module):

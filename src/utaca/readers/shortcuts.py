@@ -13,16 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from utaca.readers.families import Parts
+from utaca.readers.many_rows import CONVERTS, linear
 
 
 def shorten(parts: Parts, *, joins: bool = True) -> None:
     """Give the layers of a model whose family is ``like_llama`` their shorter form.
 
-    On a CPU only the rotation is left out, because block memory rotates queries and keys itself. On a GPU, projections
-    of one input also become one product and a norm becomes one operation, so that rounding may differ from
-    transformers' form. Weights and biases of these projections must then be changed in place, and hooks on them are not
-    called. Unless it ``joins``, projections stay as they are: joined ones would be copies of weights that are another
-    model's too.
+    On a CPU the rotation is left out, because block memory rotates queries and keys itself. Projections in bfloat16
+    multiply many rows in the type that is fastest there (:mod:`utaca.readers.many_rows`), so that rounding may differ
+    from transformers' form.
+
+    On a GPU, projections of one input also become one product and a norm becomes one operation, so that rounding may
+    differ too. Weights and biases of these projections must then be changed in place, and hooks on them are not called.
+    Unless it ``joins``, projections stay as they are: joined ones would be copies of weights that are another model's
+    too.
     """
     on_gpu = parts.norm.weight.is_cuda
     joins = joins and on_gpu
@@ -35,6 +39,10 @@ def shorten(parts: Parts, *, joins: bool = True) -> None:
         attention.forward = partial(_attention, attention, joined, scale)
         if joins:
             mlp.forward = partial(_mlp, mlp, Joined.of([mlp.gate_proj, mlp.up_proj]))
+    if CONVERTS and not on_gpu:
+        for module in parts.body.modules():
+            if type(module) is nn.Linear and module.weight.dtype == torch.bfloat16:
+                module.forward = partial(linear, module)
     if on_gpu:
         for module in parts.body.modules():
             if hasattr(module, "variance_epsilon"):
