@@ -16,6 +16,8 @@ import gguf as format
 import numpy as np
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, PreTrainedModel, Qwen2Config, Qwen3Config
 from transformers.convert_slow_tokenizer import bytes_to_unicode
@@ -386,7 +388,7 @@ def message(path: Path) -> str:
         ({"token_list": VOCABULARY[:-1]}, "has token_embd.weight of size [262, 64], not [261, 64]"),
         ({"without": "token_merges"}, "has no merges of its tokenizer"),
         ({"without": "token_types"}, f"has types of 0 tokens, but {len(VOCABULARY)} tokens"),
-        ({"token_merges": ["zz yy"]}, "has a tokenizer that transformers cannot read (Exception: Error while"),
+        ({"token_merges": ["zz yy"]}, "has a tokenizer that transformers cannot read ("),
         (
             {
                 "token_list": ["<|x|>", *VOCABULARY[1:]],
@@ -396,12 +398,15 @@ def message(path: Path) -> str:
         ),
         ({"chat_template": "{% if %}"}, "small.gguf' cannot be rendered (TemplateSyntaxError"),
         ({"chat_template": "hello"}, "small.gguf' renders the user message 0 times"),
-        (
+        pytest.param(
             {
                 "token_list": ["<｜user｜>", *VOCABULARY[1:]],
                 "chat_template": "{% for m in messages %}<｜user｜>{{ m['content'] }}{% endfor %}",
             },
             "has a chat template with the token '<｜user｜>', which transformers cannot read",
+            marks=pytest.mark.skipif(
+                Version(transformers.__version__) < Version("5.18"), reason="this transformers reads such a token"
+            ),
         ),
         *(
             ({"keys": {f"qwen2.{key}": value}}, f"has qwen2.{key}{said}, ")
