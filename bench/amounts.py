@@ -22,6 +22,7 @@ from utaca.detection.training.training import train
 from utaca.detection.training.verdicts import heuristics, verdicts
 from utaca.records.schemas import CORRECT
 from utaca.records.tables import read
+from utaca.runs import record
 from utaca.settings import schema
 
 SPLITS = ("train", "validation")
@@ -51,8 +52,9 @@ def parsed() -> argparse.Namespace:
 
 def split_tables(run: Path, split: str, wanted: Sequence[str]) -> tuple[pa.Table, pa.Table]:
     """The trajectories of a split, without columns that are not ``wanted``, and their labels."""
-    files = sorted(str(path) for path in (run / "trajectories").glob(f"{split}*.parquet"))
-    return read(files, "trajectories", list(wanted)), read(run / "labels" / f"{split}.parquet", "labels")
+    files = sorted(str(path) for path in (run / "trajectories" / split).glob("*.parquet"))
+    labeller = record.read(run / record.CONFIG)["labeller"]["name"]
+    return read(files, "trajectories", list(wanted)), read(run / "labels" / labeller / f"{split}.parquet", "labels")
 
 
 def compact_tokens(table: pa.Table) -> np.ndarray:
@@ -77,7 +79,7 @@ def measured(
         everything["auroc"],
         values["auroc"],
         100 * everything["share_distrusted"],
-        100 * float(uncertain[compact].mean()),
+        100 * float(uncertain[compact].mean()) if compact.any() else float("nan"),
         100 * float((shown.needed[distrusted] == 1).mean()) if distrusted.any() else float("nan"),
     )
 
