@@ -36,7 +36,7 @@ The list of the paper's tables, ``data/paper_tables.yaml``::
     <!-- quote {paper: tables} -->
     <!-- /quote -->
 
-``only: {column: [value, ...]}`` keeps the rows with one of these values, each of which must occur. ``where`` is an
+``only: {column: [value, ...]}`` keeps the rows with one of these values. Each value must occur. ``where`` is an
 expression of :meth:`pandas.DataFrame.query`, and ``derive`` a mapping of new columns to expressions of
 :meth:`pandas.DataFrame.eval`. With ``across: set``, rows of equal ``row`` (a list of columns) are one row, whose other
 columns are named after the row's set: ``{score QA-4k}``. What a run has no figure for is a dash.
@@ -206,24 +206,22 @@ def _paper_tables() -> str:
 
 def _rows(path: Path, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     frame, where, derive = pd.read_csv(path), settings.get("where"), settings.get("derive", {})
+    for column, values in settings.get("only", {}).items():
+        if column not in frame:
+            raise UserError(f"{path} has no column {column}; its columns are {', '.join(frame)}.")
+        if absent := set(values) - set(frame[column]):
+            raise UserError(f"{path}: column {column} has no {', '.join(sorted(absent))}.")
+        frame = frame[frame[column].isin(values)]
     try:
         for column, expression in derive.items():
             derived = frame.eval(expression, engine="python")
             frame = pd.concat([frame, derived.rename(column)], axis=1)
-        for column, values in settings.get("only", {}).items():
-            if column not in frame:
-                raise UserError(f"{path} has no column {column}; its columns are {', '.join(frame)}.")
-            if absent := set(values) - set(frame[column]):
-                raise UserError(f"{path}: column {column} has no {', '.join(sorted(absent))}.")
-            frame = frame[frame[column].isin(values)]
         if where:
             frame = frame.query(where, engine="python")
         if "across" in settings:
             frame = frame.set_index([*settings["row"], settings["across"]]).unstack(sort=False)
             frame.columns = [" ".join(pair) for pair in frame.columns]
             frame = frame.reset_index()
-    except UserError:
-        raise
     except Exception as error:  # whatever the expression raises
         raise UserError(f"{path}: {where or derive!r} cannot be looked up: {error}") from error
     if frame.empty:

@@ -30,7 +30,7 @@ from lm_polygraph.ue_metrics.ue_metric import get_random_scores, normalize_metri
 
 
 def case(size: int, share: float, lift: float, digits: int | None, seed: int) -> dict:
-    """Scores of ``size`` tokens, of which a ``share`` is uncertain and scores ``lift`` higher, and their measures."""
+    """Scores of ``size`` tokens and their measures; a ``share`` is uncertain, and scores ``lift`` higher."""
     generator = np.random.default_rng(seed)
     uncertain = generator.random(size) < share
     score = generator.normal(size=size) + lift * uncertain

@@ -147,7 +147,7 @@ class TimeLeft:
         return seconds, len(unknown)
 
     def line(self, done: int, total: int, now: float) -> str:
-        """The line on the run, of which ``done`` of ``total`` jobs have finished."""
+        """The line on the run after ``done`` of ``total`` jobs."""
         elapsed = now - self._begin
         start = f"Run {self._run}: {done} of {total} jobs in {in_words(elapsed)}"
         rate = f" ({60 * done / elapsed:.1f} per min)" if elapsed > 0 else ""

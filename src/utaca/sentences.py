@@ -12,7 +12,7 @@ _SURE_END = re.compile(
     r"\n+|(?<=[.!?])(?<!\b(?:Dr|Ft|Mr|Ms|Mt|St)\.)(?<!\bMrs\.)\s+"
     r"(?=(?:The|This|He|She|It|They|His|Her|Their|In)\b)"
 )
-"""What stands between two sentences of which the second begins with a word that no name begins with.
+"""What stands between two sentences, if the second begins with a word that no name begins with.
 
 ``SENTENCE_END`` also finds the full stop within "Co. Ltd", a value that a reader must be able to write to its end.
 """

@@ -29,7 +29,7 @@ LONGEST = 40
 
 
 class Told(PromptLookup):
-    """Guesses that are right but for every fifth token, of which ``answer`` says what it is."""
+    """Guesses of the tokens of ``answer``; every fifth one is wrong."""
 
     answer: list[int]
 
@@ -102,7 +102,7 @@ def alike(drafted: Generation, plain: Generation) -> None:
 
 
 def both(memory: BlockMemory, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[Generation, Generation]:
-    """The answer with drafts, nearly all of which are right, and without."""
+    """The answer with drafts, nearly all of them right, and without."""
     plain = generate(memory, "Who?", max_new_tokens=LONGEST, **options)
     monkeypatch.setattr(Told, "answer", [token.token for token in plain.trace], raising=False)
     monkeypatch.setattr(loop, "PromptLookup", Told)

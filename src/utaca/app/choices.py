@@ -67,7 +67,7 @@ def choose(
 ) -> Choice:
     """Choose the decoding options for an answer of ``reader``; an argument that is None means the reader's default.
 
-    ``blocks`` are those of the document, of which the budget may be a share.
+    ``blocks`` is the document's number of blocks, for a budget that is a share of them.
 
     By default a shipped detector expands the budget; a reader without one answers under a fixed budget. The default
     policy is Sub.(K_max / 4), the proportion of the paper's K_max=64 and Sub.16. Raises :class:`UserError`, with a

@@ -286,7 +286,7 @@ class _Journaled:
         return pa.Table.from_pylist([self._fields(answer, point) for answer, point in answers], _JOURNALED)
 
     def _budget(self, point: OperatingPoint, n_context: int) -> dict[str, Any]:
-        """The columns of a point's budget for the document, of which ``n_context`` tokens were read."""
+        """The columns of a point's budget for the document. ``n_context`` of its tokens were read."""
         blocks = self.answers.reader.settings.memory.layout.blocks(n_context)
         return {"budget": resolve(point.budget, blocks), "share": share_of(point.budget)}
 

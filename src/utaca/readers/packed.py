@@ -318,7 +318,7 @@ def _packed(raw: Raw) -> tuple[Digits, Tensor]:
 
 
 def _sample(raw: Raw) -> Tensor:
-    """Two or three rows of a matrix in bfloat16, of which :attr:`utaca.readers.load.Reader.identity` is a digest."""
+    """Two or three rows of a matrix in bfloat16, for the digest :attr:`utaca.readers.load.Reader.identity`."""
     rows = raw.rows[:: max(1, len(raw.rows) // 2)]
     return groups(rows, raw.kind).values().bfloat16()
 

@@ -363,7 +363,7 @@ def _differences(judged: pd.DataFrame, points: Mapping[str, Row]) -> dict[str, f
 
     The mean is first over the attributes of a point, then over the ``points`` of a method.
     """
-    # Column "method" below holds decoders, of which "utaca" and "infllm" are compared, both in block memory.
+    # Column "method" below holds decoders. "utaca" and "infllm" are compared; both use block memory.
     decoders = {label: of_answer(row).decoder for label, row in points.items()}
     decoder = judged["point"].map(decoders).rename("method")
     by_point = judged.groupby(["document", decoder, "point"])["cas"].mean()

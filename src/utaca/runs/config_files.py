@@ -27,7 +27,7 @@ _KEY = re.compile(r"[a-zA-Z_][\w-]*\w")
 def check(path: str | Path) -> None:
     """Check a config file; raise :class:`UserError`, with the line, if it has a fault.
 
-    Faults are a file that is missing or no YAML or JSON of keys and values, and a key that comes twice, of which a
+    The file may be missing, or not be YAML or JSON of keys and values, or a key may come twice. Of two equal keys, a
     parser would silently take the last.
     """
     try:

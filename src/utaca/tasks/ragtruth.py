@@ -1,7 +1,7 @@
 """RAGTruth: answers of six models to questions about passages, in which people marked what the passages do not say.
 
 The answers are given, so nothing is decoded: a reader scores their tokens (:func:`utaca.score`), and the scores are
-held against the marks. The files are those of github.com/ParticleMedia/RAGTruth, of which only the questions count here
+held against the marks. The files are those of github.com/ParticleMedia/RAGTruth. Only its questions count here
 (``task_type`` QA); it has summaries and descriptions of data too.
 """
 

@@ -333,7 +333,7 @@ class Variables(Generator):
 
 
 class CommonWords(Searched):
-    """The task ``cwe``: a numbered list of words, some of which are common.
+    """The task ``cwe``: a numbered list of words. Some of them are common.
 
     ``words`` are drawn from, and what ``further`` returns if a list has more words than these.
     """

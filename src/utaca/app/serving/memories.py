@@ -173,7 +173,7 @@ class Memories:
         """Save a document that was read, unless it is saved already, or its tokens are scored.
 
         A thread of its own writes the file, because answers do not wait for the disk. If the thread still writes the
-        document before, this waits: documents that are to be written must not fill the memory.
+        document before, this waits, so that waiting documents do not fill the memory.
         """
         if self._saved and not stored.scores and not self._saved.holds(self._reader, stored.memory.tokens):
             self.finish_saving()

@@ -438,7 +438,7 @@ def _options(
 ) -> dict[str, Any]:
     """Fields of :class:`utaca.decoding.options.Decoding`: those that a request has, else the server's defaults.
 
-    ``blocks`` are the document's, of which the budget may be a share. Raises :class:`UserError` as
+    ``blocks`` is the document's number of blocks, for a budget that is a share of them. Raises :class:`UserError` as
     :func:`utaca.app.choices.choose` does.
     """
     policy = wanted.policy

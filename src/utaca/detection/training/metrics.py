@@ -146,7 +146,7 @@ def rejection_ratio(score: np.ndarray, is_uncertain: np.ndarray) -> float:
     """Prediction rejection ratio (PRR), as ``prr_normalized`` of lm-polygraph.
 
     It says how far the score's order of tokens goes from a random order (0) to the best one (1). It compares the areas
-    under the curves of accuracy over rejected tokens, each of which is 1 - :func:`risk_coverage_area`. The random order
+    under the curves of accuracy over rejected tokens. Such an area is 1 - :func:`risk_coverage_area`. The random order
     has its expected area here; lm-polygraph takes the mean of 1,000 random orders. NaN without tokens of both classes.
     """
     n_uncertain = int(np.sum(is_uncertain))

@@ -108,7 +108,7 @@ Lookback Lens takes at a time."""
 def entropy(sequences: Sequences) -> np.ndarray:
     """Entropy [n] in nats of the distribution that each token was taken from; all but its ten best tokens count as one.
 
-    This is at most the entropy over the whole vocabulary, of which trajectories keep the ten largest logits.
+    Trajectories keep only the ten largest logits, so this is at most the entropy over the whole vocabulary.
     """
     top10 = sequences.top10.astype(np.float64)
     # Trajectories are decoded greedily: the token is the first of the ten, and its log-probability is known.

@@ -159,7 +159,7 @@ class MethodState(ABC):
     def run(steps: Sequence[MethodStep]) -> None:
         """Run steps with equal numbers of tokens, each on a copy of its state, in one pass of the model.
 
-        Each step gets the copy (``after``) and the pass's ``output``, of which it has the row ``row``. States of a
+        Each step gets the copy (``after``), the pass's ``output``, and the number of its ``row`` there. States of a
         class that overrides :meth:`advance` run in one pass each instead.
         """
         for step in steps:
