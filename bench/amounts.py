@@ -1,10 +1,10 @@
 """How the number of training trajectories and the class weights change a detector.
 
 ``python bench/amounts.py results/detectors-public --people 100 333 1008`` trains detectors on the trajectories of the
-run's first people, and measures them on the run's validation trajectories. It prints a Markdown table: means over
-seeds, in % except for the AUROC. `expansions` is the share of the compact tokens that the detector distrusts: those of
-trajectories along a path (``scale.*.paths``) that were decoded below the path's K_max. `needed` is the share of the
-distrusted tokens that the large budget changes.
+run's first people, and measures them on the run's validation trajectories. Baselines learn from the most people only.
+It prints a Markdown table: means over seeds, in % except for the AUROC. `expansions` is the share of the compact tokens
+that the detector distrusts: those of trajectories along a path (``scale.*.paths``) that were decoded below the path's
+K_max. `needed` is the share of the distrusted tokens that the large budget changes.
 """
 
 import argparse
@@ -39,6 +39,17 @@ HEADER = (
     "expansions",
     "needed",
 )
+
+VARIANTS = {
+    "weights of the paper": schema.DetectorSettings(),
+    "weights by shares": schema.DetectorSettings(weights="shares"),
+    "weights by shares, margin only": schema.DetectorSettings(weights="shares", embedding=False),
+}
+BASELINES = {
+    "evidential": schema.DetectorSettings(kind="evidential", classes=2, decision="youden"),
+    "linear probe": schema.DetectorSettings(kind="linear", signals=[], lstm=False, classes=2),
+}
+"""Detectors that learn from the most people only, with the settings of `config/detectors/core.yaml`."""
 
 
 def parsed() -> argparse.Namespace:
@@ -104,14 +115,10 @@ def main() -> None:
         figures = [measured(decided.uncertain, decided.score, shown, compact)]
         print(f"| {' | '.join([name, '-', '-', *cells(figures)])} |", flush=True)
     documents = sorted(set(tables["train"][0]["document"].to_pylist()))
-    variants = {
-        "weights of the paper": judged,
-        "weights by shares": schema.DetectorSettings(weights="shares"),
-        "weights by shares, margin only": schema.DetectorSettings(weights="shares", embedding=False),
-    }
     for people in options.people:
         ids = set(documents[:people])
         trajectories, labels = (about(table, ids) for table in tables["train"])
+        variants = VARIANTS | BASELINES if people == max(options.people) else VARIANTS
         for name, settings in variants.items():
             learned: Sequences = sequences(trajectories, labels, settings)
             validation = sequences(*tables["validation"], settings)
